@@ -1,0 +1,292 @@
+"""What a framework's parser must be given, and how a reply is made into it.
+
+A contract renames, reshapes and drops what cannot be used, and counts what it dropped. It never
+invents memory text or a decision.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from .decode import JSON, Decoded, Undecodable, clean_text, decode, salvage, without_thoughts
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RawReply:
+    """A reply as the server sent it."""
+
+    text: str
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    finish_reason: str | None = None
+
+    @property
+    def cut(self) -> bool:
+        return self.finish_reason == "length"
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What the framework knows about the call beside its messages.
+
+    `offered`: id → text of the memories the prompt shows and an operation may name.
+    """
+
+    offered: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Where a reply is not what the parser needs. Names path and shape, never text."""
+
+    path: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"expected {self.expected} at {self.path}, found {self.found}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed(Generic[T]):
+    """A value the framework can be given.
+
+    `kept` and `dropped` count items. `changed`: not what the reply said literally. `overwrites`:
+    handing it on deletes or replaces a memory.
+    """
+
+    value: T
+    kept: int
+    dropped: int = 0
+    changed: bool = False
+    overwrites: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """A reply read through a contract: the value, and the text to hand to the framework."""
+
+    value: T
+    text: str
+    kept: int
+    dropped: int = 0
+    steps: frozenset[str] = frozenset()
+
+
+def _anything(text: str) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Contract(Generic[T]):
+    """What one parser of one framework takes.
+
+    schema       bounded JSON Schema to ask the server for; None: the reply is free text
+    keys         names under which the reply's list may stand; the first is the parser's own
+    check        decoded JSON → a value, or a violation
+    render       the value → text for the parser
+    as_sent      would the parser take this valid text unharmed? If not, it is rendered
+    unchanged    the reply that makes the framework change nothing; None: there is none
+    """
+
+    name: str
+    schema: Mapping[str, JSON] | None
+    keys: tuple[str, ...]
+    check: Callable[[JSON, CallFacts], Parsed[T] | Violation]
+    render: Callable[[T], str]
+    as_sent: Callable[[str], bool] = _anything
+    unchanged: Callable[[CallFacts], str] | None = None
+
+    def read(self, reply: RawReply, facts: CallFacts) -> Reading[T] | Violation:
+        """The reply as it is meant, or why it cannot be taken."""
+        if self.schema is None:
+            return self._read_text(reply, facts, last_resort=False)
+        return self._read_json(decode(reply.text, self.keys), reply, facts)
+
+    def salvage(self, reply: RawReply, facts: CallFacts) -> Reading[T] | Violation:
+        """What can be had of a reply that `read` refused and nothing better came for."""
+        if self.schema is None:
+            return self._read_text(reply, facts, last_resort=True)
+        return self._read_json(salvage(reply.text, self.keys), reply, facts)
+
+    def _read_json(
+        self, decoded: Decoded | Undecodable, reply: RawReply, facts: CallFacts
+    ) -> Reading[T] | Violation:
+        if isinstance(decoded, Undecodable):
+            found = decoded.reason if reply.text.strip() else "an empty reply"
+            return Violation("$", "a JSON object", found)
+        parsed = self.check(decoded.value, facts)
+        if isinstance(parsed, Violation):
+            return parsed
+        if parsed.overwrites and decoded.guessed:
+            return Violation("$", "one plain reading of the reply", "an operation that only a guess finds")
+        steps = {"repaired"} if decoded.repaired else set()
+        if decoded.as_sent and not parsed.changed and self.as_sent(reply.text):
+            text = reply.text
+        else:
+            text = self.render(parsed.value)
+            if not decoded.as_sent or parsed.changed:
+                steps.add("normalised")
+        dropped = parsed.dropped + decoded.cut
+        return Reading(parsed.value, text, parsed.kept, dropped, frozenset(steps))
+
+    def _read_text(self, reply: RawReply, facts: CallFacts, *, last_resort: bool) -> Reading[T] | Violation:
+        text, unclosed = without_thoughts(reply.text)
+        if not text.strip():
+            return Violation(
+                "$", "text", "a think block that is not closed" if unclosed else "an empty reply"
+            )
+        if reply.cut and not last_resort:
+            return Violation("$", "a finished reply", "one that was cut")
+        cleaned = clean_text(text)
+        parsed = self.check(cleaned, facts)
+        if isinstance(parsed, Violation):
+            return parsed
+        steps = {"repaired"} if cleaned != text else set()
+        if text != reply.text or parsed.changed:
+            steps.add("normalised")
+        return Reading(
+            parsed.value, self.render(parsed.value), parsed.kept, parsed.dropped + reply.cut, frozenset(steps)
+        )
+
+
+def _whole_text(value: JSON, facts: CallFacts) -> Parsed[str]:
+    return Parsed(value, kept=1)
+
+
+FREE_TEXT: Contract[str] = Contract(name="free_text", schema=None, keys=(), check=_whole_text, render=str)
+"""Any text that is not empty and not cut. What a call of an unknown kind is held to."""
+
+
+# -- lists, which most memory replies are --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Generic[T]):
+    """One item of a list as the parser needs it."""
+
+    value: T
+    changed: bool = False
+    overwrites: bool = False
+
+
+def shape_of(value: JSON) -> str:
+    """The JSON type of `value`, for messages."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def items_of(value: JSON, keys: Sequence[str]) -> tuple[list[JSON], bool] | Violation:
+    """The reply's list, and whether it stood where and as it should.
+
+    Taken as well: the list alone, a single item in its place, lists inside the list, and the
+    names of `keys` after the first.
+    """
+    if isinstance(value, dict):
+        present = [key for key in keys if value.get(key)] or [key for key in keys if key in value]
+        if not present:
+            return Violation("$", f"the key {keys[0]!r}", f"{len(value)} other keys")
+        key = present[0]
+        found = value[key]
+        changed = key != keys[0]
+    else:
+        found, changed, key = value, True, "$"
+    if isinstance(found, (dict, str)) and key != "$":
+        found, changed = [found], True
+    if not isinstance(found, list):
+        return Violation(key, "a list", shape_of(found))
+    if any(isinstance(each, list) for each in found):
+        found = [inner for each in found for inner in (each if isinstance(each, list) else [each])]
+        changed = True
+    return found, changed
+
+
+def checked_items(
+    value: JSON, keys: Sequence[str], item: Callable[[JSON], Item[T] | None]
+) -> Parsed[list[T]] | Violation:
+    """Each item through `item`, which returns None for one that cannot be used.
+
+    A reply that had items and none that can be used is a violation, not an empty reply.
+    """
+    found = items_of(value, keys)
+    if isinstance(found, Violation):
+        return found
+    raw, changed = found
+    items = [made for each in raw if (made := item(each)) is not None]
+    if raw and not items:
+        return Violation(f"{keys[0]}[0]", "a usable item", shape_of(raw[0]))
+    return Parsed(
+        [each.value for each in items],
+        kept=len(items),
+        dropped=len(raw) - len(items),
+        changed=changed or len(raw) != len(items) or any(each.changed for each in items),
+        overwrites=any(each.overwrites for each in items),
+    )
+
+
+TEXT_NAMES = ("text", "memory", "fact", "content")
+"""Under which of these an item keeps its memory text, where it is an object."""
+
+
+def text_item(value: JSON) -> Item[str] | None:
+    """A memory as a plain string, out of a string or an object that holds one."""
+    if isinstance(value, str):
+        return Item(value) if value.strip() else None
+    if isinstance(value, dict):
+        for name in TEXT_NAMES:
+            if isinstance(value.get(name), str) and value[name].strip():
+                return Item(value[name], changed=True)
+    return None
+
+
+def text_list(
+    name: str,
+    key: str,
+    *aliases: str,
+    as_sent: Callable[[str], bool] = _anything,
+    dumps: Callable[[JSON], str] | None = None,
+) -> Contract[list[str]]:
+    """The contract of `{key: [str, ...]}`, the commonest reply there is."""
+    keys = (key, *aliases)
+    write = dumps or to_json
+
+    def check(value: JSON, facts: CallFacts) -> Parsed[list[str]] | Violation:
+        return checked_items(value, keys, text_item)
+
+    return Contract(
+        name=name,
+        schema=list_schema(key, {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}),
+        keys=keys,
+        check=check,
+        render=lambda texts: write({key: texts}),
+        as_sent=as_sent,
+        unchanged=lambda facts: write({key: []}),
+    )
+
+
+MAX_TEXT = 400
+MAX_ITEMS = 32
+
+
+def list_schema(key: str, item: Mapping[str, JSON]) -> dict[str, JSON]:
+    """A bounded schema of `{key: [item, ...]}`. Without bounds a guided model may never stop."""
+    return {
+        "type": "object",
+        "properties": {key: {"type": "array", "items": item, "maxItems": MAX_ITEMS}},
+        "required": [key],
+        "additionalProperties": False,
+    }
+
+
+def to_json(value: JSON) -> str:
+    """Compact JSON with text in its own script, as the frameworks embed it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+MEMORIES: Contract[list[str]] = text_list("memories", "memories", "facts", "memory")
+"""`{"memories": [str, ...]}`, the reply of the model card's quickstart."""

@@ -1,0 +1,271 @@
+"""What an integration is: a framework's call sites, contracts and seams, and the switches for them.
+
+The bookkeeping that every integration needs is here once: versions, what is enabled, and the
+order in which things are undone. What is peculiar to a framework is data and a few functions
+that its package hands in.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from packaging.version import InvalidVersion, Version
+
+from .contract import Contract
+from .errors import SettingsError, UnsupportedVersion
+from .events import Stats
+from .patching import Leftover, Patch, PatchSet, Switch
+from .settings import WriterSettings, load_settings
+from .writer import Writer
+
+Undo = Callable[[], list[Leftover]]
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """One place in a framework where an LLM is asked for something.
+
+    `where`: the functions that ask, as `module:qualname`. `versions`: of the framework, as a
+    version specifier. `contract`: for a write, what its parser takes. `after_failure`: the state
+    the framework is left in when the write fails. `detached`: its work goes on after the method
+    that began it has returned.
+    """
+
+    id: str
+    side: Literal["write", "read"]
+    where: tuple[str, ...]
+    versions: str = ""
+    contract: Contract[Any] | None = None
+    after_failure: Literal["unchanged", "turn lost", "raw text stored", ""] = ""
+    detached: bool = False
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework as its integration knows it.
+
+    `floor`: the oldest version that is supported. `newest`: the newest one tested; a later one
+    works if its seams are there, and is logged once.
+    """
+
+    id: str
+    distribution: str
+    module: str
+    floor: str
+    newest: str
+    integration: str
+    """The distribution of the integration, for messages that say what to install."""
+
+    def version(self) -> Version | None:
+        """The installed version; None where it is importable but has no metadata (frozen apps).
+
+        Raises `UnsupportedVersion` where it is missing or older than the floor.
+        """
+        import importlib.metadata
+        import importlib.util
+
+        try:
+            found = importlib.metadata.version(self.distribution)
+        except importlib.metadata.PackageNotFoundError:
+            if importlib.util.find_spec(self.module) is None:
+                raise UnsupportedVersion(
+                    f"{self.distribution} is not installed; pip install "
+                    f'"{self.integration}[{self.id}]" brings it'
+                ) from None
+            return None
+        try:
+            version = Version(found)
+        except InvalidVersion:
+            return None
+        if version < Version(self.floor):
+            raise UnsupportedVersion(
+                f"{self.distribution} {found} is installed; {self.integration} needs {self.floor} or "
+                f'newer: pip install "{self.distribution}>={self.floor}"'
+            )
+        return version
+
+
+class Handle:
+    """Something of an integration that is in force, and the way to undo it. A context manager."""
+
+    def __init__(self, integration: Integration, what: str, writer: Writer | None, undo: Undo) -> None:
+        self.what = what
+        self.writer = writer
+        self._integration = integration
+        self._undo: Undo | None = undo
+
+    def __repr__(self) -> str:
+        state = "on" if self.active else "off"
+        return f"<hymem {self._integration.framework.id} {self.what}: {state}>"
+
+    @property
+    def active(self) -> bool:
+        return self._undo is not None
+
+    def disable(self) -> list[Leftover]:
+        """Undo it. Writes in flight finish. Returns what had to be left, inert, because somebody
+        else has put something over it since. Disabling twice does nothing."""
+        with self._integration.lock:
+            undo, self._undo = self._undo, None
+            return undo() if undo is not None else []
+
+    def status(self) -> dict[str, bool]:
+        """Place in the framework → whether our code is there, compared at this moment."""
+        return self._integration.status()
+
+    def stats(self) -> Stats:
+        """Sums over the writes of this handle's writer; of all of the process for `register()`,
+        which has no writer of its own."""
+        if self.writer is not None:
+            return self.writer.stats()
+        from .events import stats
+
+        return stats()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disable()
+
+
+Resolve = Callable[[Switch], Sequence[Patch]]
+
+
+class Integration:
+    """The switches of one framework's integration.
+
+    `base` resolves the patches that any kind of routing needs, `routed` those that route every
+    object of the process; `attach_to` routes one object and returns its undo.
+    """
+
+    def __init__(
+        self,
+        framework: Framework,
+        *,
+        core: str,
+        call_sites: Sequence[CallSite],
+        base: Resolve,
+        routed: Resolve,
+        attach_to: Callable[[Any, Writer], Undo],
+        verify: Callable[[], None] | None = None,
+    ) -> None:
+        self.framework = framework
+        self.call_sites = tuple(call_sites)
+        self.lock = threading.RLock()
+        self.writer: Writer | None = None
+        """The writer that `enable()` put in charge of the process."""
+        self._core = core
+        self._base = PatchSet(base, verify)
+        self._routed = PatchSet(routed)
+        self._attach_to = attach_to
+        self._users = 0
+        self._registered: Handle | None = None
+        self._enabled: Handle | None = None
+
+    def register(self) -> Handle:
+        """Make the provider's name known to the framework. Called again, the same handle."""
+        with self.lock:
+            if self._registered is None or not self._registered.active:
+                self._hold()
+                self._registered = Handle(self, "register", None, self._let_go)
+            return self._registered
+
+    def enable(self, settings: Mapping[str, Any], *, replace: bool = False) -> Handle:
+        """Route the writes of every object of the process. With equal settings the same handle;
+        with others an error, unless `replace`."""
+        with self.lock:
+            wanted = load_settings(settings, framework=self.framework.id)
+            running = self._enabled
+            if running is not None and running.active and running.writer is not None:
+                if running.writer.settings == wanted:
+                    return running
+                if not replace:
+                    raise SettingsError(
+                        f"{self.framework.id} is enabled with other settings already; disable() that "
+                        "handle, or pass replace=True"
+                    )
+                running.disable()
+            writer = Writer(wanted, framework=self.framework.id)
+            self._hold()
+            try:
+                self._routed.apply()
+            except BaseException:
+                self._let_go()
+                raise
+            self.writer = writer
+            self.say_what_skip_cannot(wanted)
+            self._enabled = Handle(self, "enable", writer, self._disable)
+            return self._enabled
+
+    def attach(self, target: Any, writer: Writer) -> Handle:
+        """Route the writes of one object."""
+        with self.lock:
+            self._hold()
+            try:
+                undo = self._attach_to(target, writer)
+            except BaseException:
+                self._let_go()
+                raise
+            self.say_what_skip_cannot(writer.settings)
+
+            def detach() -> list[Leftover]:
+                return undo() + self._let_go()
+
+            return Handle(self, "attach", writer, detach)
+
+    def status(self) -> dict[str, bool]:
+        return {**self._base.status(), **self._routed.status()}
+
+    def say_what_skip_cannot(self, settings: WriterSettings) -> None:
+        """Log the writes that raise even under `on_failure="skip"`, having no reply that leaves
+        the framework unchanged."""
+        if settings.on_failure != "skip":
+            return
+        names = [
+            site.id
+            for site in self.call_sites
+            if site.side == "write" and (site.contract is None or site.contract.unchanged is None)
+        ]
+        if names:
+            self.log.warning("on_failure='skip' cannot skip these, they raise: %s", ", ".join(names))
+
+    @property
+    def log(self) -> logging.Logger:
+        return logging.getLogger(f"hymem.{self.framework.id}")
+
+    def _disable(self) -> list[Leftover]:
+        left = self._routed.undo()
+        self.writer = None
+        return left + self._let_go()
+
+    def _hold(self) -> None:
+        if self._users == 0:
+            self._check_core()
+            version = self.framework.version()
+            if version is not None and version > Version(self.framework.newest):
+                self.log.info(
+                    "%s %s is newer than %s, the newest tested",
+                    self.framework.distribution,
+                    version,
+                    self.framework.newest,
+                )
+            self._base.apply()
+        self._users += 1
+
+    def _let_go(self) -> list[Leftover]:
+        self._users -= 1
+        return self._base.undo() if self._users == 0 else []
+
+    def _check_core(self) -> None:
+        from . import __version__
+
+        if Version(__version__).release[:2] != Version(self._core).release[:2]:
+            raise UnsupportedVersion(
+                f"hymem {__version__} is installed, and {self.framework.integration} is made for "
+                f'{self._core}: pip install "hymem=={self._core}.*"'
+            )

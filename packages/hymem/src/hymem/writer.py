@@ -1,0 +1,171 @@
+"""`Writer`: drives a write plan over the transport and ends it in exactly one event."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, TypeVar
+
+from . import transport
+from .contract import RawReply
+from .errors import WriteError
+from .events import Counters, Record, Stats, WriteEvent, publish
+from .plan import AskMain, CountTokens, Reply, Send, Sleep, Step, Tally, TransportError, WriteCall, write_plan
+from .settings import NO_KEY, WriterSettings, load_settings
+
+T = TypeVar("T")
+Main = Callable[[], RawReply]
+AsyncMain = Callable[[], Awaitable[RawReply]]
+
+log = logging.getLogger("hymem")
+
+
+class Writer:
+    """The model that writes memory: settings, an endpoint and counters.
+
+    >>> writer = Writer(base_url="http://127.0.0.1:8000/v1")
+    >>> reply = writer.write(WriteCall(messages, contract=MEMORIES))
+
+    `settings`, or `arguments` for `load_settings`, not both. `framework` names the integration
+    the writer works for. Nothing is connected until the first write. One writer may be used by
+    many threads, event loops and forked children at once.
+    """
+
+    def __init__(
+        self,
+        settings: WriterSettings | None = None,
+        *,
+        framework: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        if settings is not None and arguments:
+            raise TypeError("pass settings or single arguments, not both")
+        self.settings = settings or load_settings(arguments, framework=framework)
+        self.framework = framework
+        self._endpoint = transport.Endpoint.of(self.settings)
+        self._counters = Counters()
+        self._record = Record(self.settings.record) if self.settings.record else None
+        if self._shows_its_key():
+            log.warning("%s: the writer's key goes there unencrypted (http)", self.settings.base_url)
+
+    def __repr__(self) -> str:
+        framework = f", framework={self.framework!r}" if self.framework else ""
+        return f"Writer({self.settings.base_url!r}, model={self.settings.model!r}{framework})"
+
+    def stats(self) -> Stats:
+        """Sums over this writer's writes in this process."""
+        return self._counters.read()
+
+    def note_unknown_site(self) -> int:
+        """Count a write whose call site the catalogue does not know; how many there were."""
+        return self._counters.unknown_site()
+
+    def write(self, call: WriteCall[T], *, main: Main | None = None) -> Reply[T]:
+        """Have memory written. `main` asks the main model instead, for `on_failure="fallback"`.
+
+        Raises `WriterUnavailable`, `PromptTooLong` or `ReplyRejected`.
+        """
+        tally, started = Tally(), time.monotonic()
+        plan = write_plan(call, self.settings, tally)
+        try:
+            step = next(plan)
+            while True:
+                answer = self._do(step, main)
+                step = plan.throw(answer) if isinstance(answer, TransportError) else plan.send(answer)
+        except StopIteration as done:
+            reply: Reply[T] = done.value
+            return reply
+        except Exception as error:
+            self._mark(tally, call, error)
+            raise
+        finally:
+            self._finish(plan, tally, call, started)
+
+    async def awrite(self, call: WriteCall[T], *, main: AsyncMain | None = None) -> Reply[T]:
+        """`write` on the running event loop. A cancelled write is counted as one."""
+        tally, started = Tally(), time.monotonic()
+        plan = write_plan(call, self.settings, tally)
+        try:
+            step = next(plan)
+            while True:
+                answer = await self._ado(step, main)
+                step = plan.throw(answer) if isinstance(answer, TransportError) else plan.send(answer)
+        except StopIteration as done:
+            reply: Reply[T] = done.value
+            return reply
+        except Exception as error:
+            self._mark(tally, call, error)
+            raise
+        finally:
+            self._finish(plan, tally, call, started)
+
+    def _do(self, step: Step, main: Main | None) -> Any:
+        match step:
+            case Send(request, deadline):
+                return transport.send(self._endpoint, request, deadline)
+            case CountTokens(request, deadline):
+                return transport.count_tokens(self._endpoint, request, deadline)
+            case Sleep(seconds):
+                time.sleep(seconds)
+            case AskMain():
+                return _need(main)()
+
+    async def _ado(self, step: Step, main: AsyncMain | None) -> Any:
+        match step:
+            case Send(request, deadline):
+                return await transport.asend(self._endpoint, request, deadline)
+            case CountTokens(request, deadline):
+                return await transport.acount_tokens(self._endpoint, request, deadline)
+            case Sleep(seconds):
+                await asyncio.sleep(seconds)
+            case AskMain():
+                return await _need(main)()
+
+    @staticmethod
+    def _mark(tally: Tally, call: WriteCall[Any], error: Exception) -> None:
+        tally.outcome, tally.error = "failed", error
+        if isinstance(error, WriteError):
+            error.site = call.site
+
+    def _finish(
+        self, plan: Generator[Step, Any, Any], tally: Tally, call: WriteCall[Any], started: float
+    ) -> None:
+        plan.close()
+        error = tally.error
+        event = WriteEvent(
+            site=call.site,
+            outcome=tally.outcome,
+            steps=tuple(sorted(tally.steps)),
+            kept=tally.kept,
+            dropped=tally.dropped,
+            requests=tally.requests,
+            prompt_tokens=tally.prompt_tokens,
+            completion_tokens=tally.completion_tokens,
+            seconds=time.monotonic() - started,
+            base_url=self.settings.base_url,
+            model=self.settings.model,
+            framework=self.framework,
+            error=None if error is None else type(error).__name__,
+            # Only our own messages are known to be free of keys and text.
+            message=str(error) if isinstance(error, WriteError) else None,
+        )
+        tally.error = None
+        publish(event, self._counters)
+        if self._record is not None:
+            content = {"messages": call.messages, "replies": tally.replies}
+            self._record.add(event, content if self.settings.record_content else None)
+
+    def _shows_its_key(self) -> bool:
+        plain = self.settings.base_url.startswith("http://") and not self._endpoint.loopback
+        return plain and self._endpoint.key not in ("", NO_KEY)
+
+
+_M = TypeVar("_M")
+
+
+def _need(main: _M | None) -> _M:
+    if main is None:
+        raise TypeError('on_failure="fallback" needs a main model to fall back on')
+    return main
