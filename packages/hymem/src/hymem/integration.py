@@ -218,6 +218,13 @@ class Integration:
 
             return Handle(self, "attach", writer, detach)
 
+    def disable(self) -> None:
+        """Undo `enable` and `register`; what is attached stays."""
+        with self.lock:
+            for handle in (self._enabled, self._registered):
+                if handle is not None:
+                    handle.disable()
+
     def status(self) -> dict[str, bool]:
         return {**self._base.status(), **self._routed.status()}
 

@@ -1,0 +1,198 @@
+"""What Mem0's parsers accept, and what of a reply is made into it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hymem.contract import (
+    FREE_TEXT,
+    MAX_TEXT,
+    TEXT_NAMES,
+    CallFacts,
+    Contract,
+    Item,
+    Parsed,
+    Violation,
+    checked_items,
+    items_of,
+    list_schema,
+    text_item,
+    text_list,
+)
+from hymem.decode import JSON
+
+_TEXT = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
+
+
+def _harmless(text: str) -> bool:
+    """Whether Mem0's `remove_code_blocks` leaves a text of valid JSON as it is: from 1.0.0 on it
+    takes closed think blocks out of the whole reply, memory text included."""
+    return "<think>" not in text
+
+
+def _dumps(value: JSON) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("<think>", "\\u003cthink>")  # the same string to JSON, no tag to a pattern
+
+
+# -- 0.1 and 1.0, step 1: facts ------------------------------------------------------------------
+
+FACTS = text_list("mem0_facts", "facts", "memories", "memory", as_sent=_harmless, dumps=_dumps)
+"""`{"facts": [str, ...]}`. 0.1 raises on an item that is an object, 1.0 flattens it."""
+
+
+# -- 0.1 and 1.0, step 2: what to do with each ---------------------------------------------------
+
+Operation = dict[str, Any]
+EVENTS = ("ADD", "UPDATE", "DELETE", "NONE")
+_SAME_EVENT = {"NOOP": "NONE", "NO_CHANGE": "NONE", "NO CHANGE": "NONE", "UNCHANGED": "NONE"}
+
+
+def _operations(value: JSON, facts: CallFacts) -> Parsed[list[Operation]] | Violation:
+    """Operations on the memories that this request offered, by the ids it offered them under.
+
+    An UPDATE of an id that was not offered keeps its text, as an ADD; a DELETE of one is dropped.
+    The second operation that would overwrite one memory is treated likewise. Where the old text
+    an operation quotes is that of another memory, the whole reply is a violation: the model has
+    mixed up ids, and nothing may be overwritten on a guess.
+    """
+    found = items_of(value, ("memory", "memories"))
+    if isinstance(found, Violation):
+        return found
+    for at, item in enumerate(found[0]):
+        if isinstance(item, dict) and _quotes_another(item, facts):
+            return Violation(f"memory[{at}]", "the old text of the id it names", "that of another id")
+    overwritten: set[str] = set()
+
+    def operation(item: JSON) -> Item[Operation] | None:
+        return _operation(item, facts, overwritten)
+
+    return checked_items(value, ("memory", "memories"), operation)
+
+
+def _operation(item: JSON, facts: CallFacts, overwritten: set[str]) -> Item[Operation] | None:
+    if not isinstance(item, dict):
+        return None
+    event = _event(item)
+    found = text_item({name: _inner(item.get(name)) for name in TEXT_NAMES})
+    text = found.value if found else ""
+    id_ = _id(item)
+    known = id_ in facts.offered
+    if event in ("UPDATE", "DELETE") and (not known or id_ in overwritten):
+        event = "ADD" if event == "UPDATE" else None
+    if event in ("DELETE", "NONE") and not text:
+        text = facts.offered.get(id_, "")  # Mem0 passes over an operation without text
+    if event is None or (not text and event != "NONE"):
+        return None
+    overwrites = event in ("UPDATE", "DELETE")
+    if overwrites:
+        overwritten.add(id_)
+    made = {**item, "id": id_, "text": text, "event": event}
+    return Item(made, changed=made != item, overwrites=overwrites)
+
+
+def _event(item: Operation) -> str | None:
+    """The event as Mem0 compares it; None where there is none. A decision is never made up."""
+    event = item.get("event")
+    if not isinstance(event, str):
+        return None
+    event = event.strip().upper()
+    event = _SAME_EVENT.get(event, event)
+    return event if event in EVENTS else None
+
+
+def _id(item: Operation) -> str:
+    """The id as the key Mem0 looks up: it maps strings, and models write numbers."""
+    id_ = item.get("id")
+    return str(id_) if isinstance(id_, (str, int)) and not isinstance(id_, bool) else ""
+
+
+def _inner(text: JSON) -> JSON:
+    """The string inside a text that came as an object of one."""
+    inner = text_item(text) if isinstance(text, dict) else None
+    return inner.value if inner else text
+
+
+def _quotes_another(item: Operation, facts: CallFacts) -> bool:
+    event, id_ = _event(item), _id(item)
+    if event not in ("UPDATE", "DELETE") or id_ not in facts.offered:
+        return False
+    quoted = [item.get("old_memory"), item.get("text") if event == "DELETE" else None]
+    others = {text for other, text in facts.offered.items() if other != id_} - {facts.offered[id_]}
+    return any(isinstance(text, str) and text in others for text in quoted)
+
+
+DECISION: Contract[list[Operation]] = Contract(
+    name="mem0_decision",
+    schema=list_schema(
+        "memory",
+        {
+            "type": "object",
+            "properties": {
+                "id": {"type": "string", "maxLength": 40},
+                "text": _TEXT,
+                "event": {"type": "string", "enum": list(EVENTS)},
+                "old_memory": {"type": "string", "maxLength": MAX_TEXT},
+            },
+            "required": ["id", "text", "event"],
+            "additionalProperties": False,
+        },
+    ),
+    keys=("memory", "memories"),
+    check=_operations,
+    render=lambda operations: _dumps({"memory": operations}),
+    as_sent=_harmless,
+    unchanged=lambda facts: _dumps({"memory": []}),
+)
+"""`{"memory": [{"id", "text", "event", "old_memory"?}, ...]}`, ids as the request numbered them."""
+
+
+# -- 2.x: one additive extraction ----------------------------------------------------------------
+
+
+def _addition(item: JSON) -> Item[dict[str, Any]] | None:
+    found = text_item(item)
+    if found is None:
+        return None
+    made = {**item, "text": found.value} if isinstance(item, dict) else {"text": found.value}
+    return Item(made, changed=made != item)
+
+
+def _additions(value: JSON, facts: CallFacts) -> Parsed[list[dict[str, Any]]] | Violation:
+    return checked_items(value, ("memory", "memories", "facts"), _addition)
+
+
+ADDITIVE: Contract[list[dict[str, Any]]] = Contract(
+    name="mem0_additive",
+    schema=list_schema(
+        "memory",
+        {
+            "type": "object",
+            "properties": {
+                "id": {"type": "string", "maxLength": 40},
+                "text": _TEXT,
+                "attributed_to": {"type": "string", "enum": ["user", "assistant"]},
+                "linked_memory_ids": {
+                    "type": "array",
+                    "items": {"type": "string", "maxLength": 40},
+                    "maxItems": 10,
+                },
+            },
+            "required": ["id", "text", "attributed_to"],
+            "additionalProperties": False,
+        },
+    ),
+    keys=("memory", "memories", "facts"),
+    check=_additions,
+    render=lambda items: _dumps({"memory": items}),
+    as_sent=_harmless,
+    unchanged=lambda facts: _dumps({"memory": []}),
+)
+"""`{"memory": [{"text", "attributed_to"?, ...}, ...]}`. Mem0 2 reads these two names only, and
+raises on an item that is a plain string."""
+
+PROCEDURAL = FREE_TEXT
+"""The text of a procedural memory, stored as it comes."""
+
+__all__ = ["ADDITIVE", "DECISION", "FACTS", "PROCEDURAL"]

@@ -1,0 +1,291 @@
+"""How Mem0's calls are reached, per version. Nothing upstream is subclassed or replaced.
+
+`LlmFactory.provider_to_class`: a public registry; makes the provider's name known.
+
+`LlmConfig.validate_config`: the code object of a validator, since the provider names it accepts
+are written into it in all versions.
+
+`Memory._add_to_vector_store`, `Memory._create_procedural_memory`: private methods, and the write
+itself. `add()` is too far out: up to 1.0 it hands over to a pool that does not copy context.
+
+`mem0.memory.main.get_update_memory_messages` (before 2): a module global. It tells the decision
+from the extraction before it, and which ids were offered to the model.
+
+`Memory.llm`: a class attribute that is there with `enable()` only; each object's own LLM is
+looked up through it at each call.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from hymem import scope
+from hymem.contract import CallFacts
+from hymem.errors import SeamMissing, SettingsError
+from hymem.integration import Framework, Integration
+from hymem.patching import Attribute, Code, Entry, Leftover, Patch, Switch, rewrap
+from hymem.writer import Writer
+
+from .call_sites import CALL_SITES, DECIDE, EXTRACT_ADDITIVE, EXTRACT_FACTS, PROCEDURAL_MEMORY
+
+FRAMEWORK = Framework(
+    id="mem0",
+    distribution="mem0ai",
+    module="mem0",
+    floor="0.1.118",
+    newest="2.2.1",
+    integration="hymem-mem0",
+)
+
+
+# -- for any kind of routing ---------------------------------------------------------------------
+
+
+def base(switch: Switch) -> list[Patch]:
+    """The name, and the scopes in which a call is a write."""
+    from mem0.memory import main
+
+    from .models import PROVIDERS
+
+    decides = hasattr(main, "get_update_memory_messages")
+    extraction = EXTRACT_FACTS if decides else EXTRACT_ADDITIVE
+    patches = [*_registry(PROVIDERS), *_validator(switch)]
+    for owner in (main.Memory, main.AsyncMemory):
+        for method, site in (
+            ("_add_to_vector_store", extraction),
+            ("_create_procedural_memory", PROCEDURAL_MEMORY),
+        ):
+            patches.append(Patch(Attribute(owner, method), _scoped(switch, site.id)))
+    if decides:
+        patches.append(Patch(Attribute(main, "get_update_memory_messages"), _told_of_decision(switch)))
+    return patches
+
+
+def _registry(names: tuple[str, ...]) -> list[Patch]:
+    from mem0.utils.factory import LlmFactory
+
+    from .models import HyMemoryConfig
+
+    known = ("hymem_mem0.models.HyMemoryLLM", HyMemoryConfig)
+    table = LlmFactory.provider_to_class
+    return [
+        Patch(
+            Entry(table, name, f"mem0.utils.factory:LlmFactory.provider_to_class[{name!r}]"),
+            lambda _: known,
+            False,
+        )
+        for name in names
+    ]
+
+
+def _scoped(switch: Switch, site: str) -> Callable[[Any], Any]:
+    """A method that opens a scope, and raises what Mem0 swallowed of the failures inside."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(original):
+
+            @functools.wraps(original)
+            async def awriting(self: Any, *args: Any, **kwargs: Any) -> Any:
+                if not switch.on:
+                    return await original(self, *args, **kwargs)
+                with scope.writing(site, self) as opened:
+                    result = await original(self, *args, **kwargs)
+                _raise_swallowed(opened)
+                return result
+
+            return awriting
+
+        @functools.wraps(original)
+        def writing(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not switch.on:
+                return original(self, *args, **kwargs)
+            with scope.writing(site, self) as opened:
+                result = original(self, *args, **kwargs)
+            _raise_swallowed(opened)
+            return result
+
+        return writing
+
+    return lambda descriptor: rewrap(descriptor, wrap)
+
+
+def _raise_swallowed(opened: scope.Scope) -> None:
+    """0.1 and 1.0 go on with an empty decision, 2.0.0 to 2.0.10 with no extraction: nothing was
+    stored for it, and the caller would never know."""
+    if opened.failures:
+        raise opened.failures[0]
+
+
+def _told_of_decision(switch: Switch) -> Callable[[Any], Any]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def deciding(retrieved_old_memory_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            opened = scope.current() if switch.on else None
+            if opened is not None:
+                offered = {str(each["id"]): str(each["text"]) for each in retrieved_old_memory_dict or ()}
+                opened.site, opened.facts = DECIDE.id, CallFacts(offered)
+            return original(retrieved_old_memory_dict, *args, **kwargs)
+
+        return deciding
+
+    return wrap
+
+
+# -- the validator that knows providers by name --------------------------------------------------
+
+
+_original_validator: FunctionType | None = None
+
+
+def _validator(switch: Switch) -> list[Patch]:
+    """Have `hy_memory` accepted as a provider that may have a `config`.
+
+    Compiled pydantic schemas, those of other people's models too, hold the validator's function
+    itself, so its code object is what is changed: no schema has to be rebuilt. Nothing is changed
+    where upstream accepts the name already.
+    """
+    if _accepted():
+        return []
+    from mem0.llms.configs import LlmConfig
+
+    function = getattr(getattr(LlmConfig, "validate_config", None), "__func__", None)
+    name = "mem0.llms.configs:LlmConfig.validate_config"
+    if (
+        not isinstance(function, FunctionType)
+        or function.__code__.co_freevars
+        or function.__code__.co_argcount != 3  # cls, v, values
+    ):
+        raise SeamMissing(
+            f"{name} is not the plain function of three arguments it is in the versions that are "
+            "supported. Nothing was changed; attach() works without it",
+            missing=(name,),
+        )
+
+    def make(code: Any) -> Any:
+        global _original_validator
+        _original_validator = FunctionType(
+            code, function.__globals__, function.__name__, function.__defaults__
+        )
+        return _validate.__code__
+
+    return [Patch(Code(function, name), make)]
+
+
+def _validate(cls: Any, v: Any, values: Any) -> Any:
+    """Only its code is used, inside Mem0's function: so it brings nothing but what it imports."""
+    from hymem_mem0.seams import accepts
+
+    return accepts(cls, v, values)
+
+
+def accepts(cls: Any, config: Any, values: Any) -> Any:
+    """Our names pass; of every other one Mem0's own validator decides."""
+    from .models import PROVIDERS
+
+    if values.data.get("provider") in PROVIDERS:
+        return config
+    assert _original_validator is not None  # set before the code object was
+    return _original_validator(cls, config, values)
+
+
+def _accepted() -> bool:
+    from mem0.llms.configs import LlmConfig
+
+    try:
+        LlmConfig(provider="hy_memory", config={})
+    except ValueError:
+        return False
+    return True
+
+
+def verify() -> None:
+    """After patching, Mem0 has to take the name for what it is."""
+    if not _accepted():
+        raise SeamMissing(
+            "mem0.llms.configs:LlmConfig still refuses the provider 'hy_memory'; nothing was changed",
+            missing=("mem0.llms.configs:LlmConfig.validate_config",),
+        )
+
+
+# -- for every object of the process -------------------------------------------------------------
+
+
+class _RoutedLLM:
+    """`Memory.llm` while the process is routed. Outside a write it is the object's own LLM."""
+
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
+
+    def __get__(self, memory: Any, owner: type | None = None) -> Any:
+        if memory is None:
+            raise AttributeError("llm")
+        try:
+            llm = vars(memory)["llm"]
+        except KeyError:
+            raise AttributeError("llm") from None
+        opened = scope.current()
+        writer = INTEGRATION.writer
+        if opened is None or opened.owner is not memory or not self._switch.on or writer is None:
+            return llm
+        from .models import HyMemoryLLM
+
+        # What the object's own configuration says is nearer than what the process was told.
+        return llm if isinstance(llm, HyMemoryLLM) else HyMemoryLLM.around(llm, writer)
+
+    def __set__(self, memory: Any, llm: Any) -> None:
+        vars(memory)["llm"] = llm
+
+    def __delete__(self, memory: Any) -> None:
+        del vars(memory)["llm"]
+
+
+def routed(switch: Switch) -> list[Patch]:
+    """Every object's LLM, inside a write only."""
+    from mem0.memory import main
+
+    return [
+        Patch(Attribute(owner, "llm"), lambda _: _RoutedLLM(switch), needed=False)
+        for owner in (main.Memory, main.AsyncMemory)
+    ]
+
+
+# -- for one object ------------------------------------------------------------------------------
+
+
+def attach_to(memory: Any, writer: Writer) -> Callable[[], list[Leftover]]:
+    """Put an LLM of ours around the object's own."""
+    from mem0.memory import main
+
+    from .models import HyMemoryLLM
+
+    if not isinstance(memory, (main.Memory, main.AsyncMemory)):
+        raise TypeError(f"attach() takes a mem0.Memory or mem0.AsyncMemory, not {type(memory).__name__}")
+    own = vars(memory)["llm"]
+    if isinstance(own, HyMemoryLLM):
+        raise SettingsError("this object's writes go to a writer already; disable() that first")
+    ours = memory.llm = HyMemoryLLM.around(own, writer)
+
+    def undo() -> list[Leftover]:
+        if vars(memory).get("llm") is not ours:
+            return [Leftover("memory.llm")]
+        memory.llm = own
+        return []
+
+    return undo
+
+
+# -- the switches --------------------------------------------------------------------------------
+
+INTEGRATION = Integration(
+    FRAMEWORK,
+    core="0.1",
+    call_sites=CALL_SITES,
+    base=base,
+    routed=routed,
+    attach_to=attach_to,
+    verify=verify,
+)
