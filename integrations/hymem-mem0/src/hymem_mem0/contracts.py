@@ -89,7 +89,7 @@ def _operation(item: JSON, facts: CallFacts, overwritten: set[str]) -> Item[Oper
     if overwrites:
         overwritten.add(id_)
     made = {**item, "id": id_, "text": text, "event": event}
-    return Item(made, changed=made != item, overwrites=overwrites)
+    return Item(made, changed=made != item, overwrites=overwrites, writes=event != "NONE")
 
 
 def _event(item: Operation) -> str | None:

@@ -202,7 +202,7 @@ def _ask(backend: str, method: str, path: str, headers: Mapping[str, str], raw: 
 def _json_or_none(raw: bytes) -> JSON:
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):  # a test may send and answer what it likes
         return None
 
 

@@ -56,8 +56,9 @@ class Violation:
 class Parsed(Generic[T]):
     """A value the framework can be given.
 
-    `kept` and `dropped` count items. `changed`: not what the reply said literally. `overwrites`:
-    handing it on deletes or replaces a memory.
+    `kept` counts the items that write something, `dropped` those that had to be left out.
+    `changed`: not what the reply said literally. `overwrites`: handing it on deletes or replaces
+    a memory.
     """
 
     value: T
@@ -168,11 +169,13 @@ FREE_TEXT: Contract[str] = Contract(name="free_text", schema=None, keys=(), chec
 
 @dataclass(frozen=True, slots=True)
 class Item(Generic[T]):
-    """One item of a list as the parser needs it."""
+    """One item of a list as the parser needs it. `writes`: something is stored, changed or
+    deleted on account of it."""
 
     value: T
     changed: bool = False
     overwrites: bool = False
+    writes: bool = True
 
 
 def shape_of(value: JSON) -> str:
@@ -222,7 +225,7 @@ def checked_items(
         return Violation(f"{keys[0]}[0]", "a usable item", shape_of(raw[0]))
     return Parsed(
         [each.value for each in items],
-        kept=len(items),
+        kept=sum(each.writes for each in items),
         dropped=len(raw) - len(items),
         changed=changed or len(raw) != len(items) or any(each.changed for each in items),
         overwrites=any(each.overwrites for each in items),

@@ -173,7 +173,7 @@ _STRICT = _decoder(strict=True)
 _LENIENT = _decoder(strict=False)  # raw newlines inside strings
 
 # One token a match, and an unclosed string runs to the end of the text: nothing is scanned twice.
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:(?P<closed>")|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
 def _may_be_deep(text: str) -> bool:
@@ -339,9 +339,8 @@ def _complete_items(text: str, keys: Sequence[str], work: Work) -> Decoded | Und
             return Decoded({key: items}, repaired=True)
         try:
             item, position = _value_at(text, position, work)
-        except json.JSONDecodeError as error:
-            at_end = error.msg.startswith("Unterminated") or error.pos >= len(text.rstrip()) - 1
-            if not at_end or work.exhausted:
+        except json.JSONDecodeError:
+            if work.exhausted or not _runs_out(text, position):
                 return None
             return (
                 Decoded({key: items}, cut=True)
@@ -358,6 +357,19 @@ def _complete_items(text: str, keys: Sequence[str], work: Work) -> Decoded | Und
             return Decoded({key: items}, cut=True)
         elif text[position] != "]":
             return None
+
+
+def _runs_out(text: str, start: int) -> bool:
+    """Whether the list whose item begins at `start` is never closed: it was cut there."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        first = token.group()[0]
+        if first == '"' and not token["closed"]:
+            return True
+        depth += (first in "[{") - (first in "]}")
+        if depth < 0:
+            return False
+    return True
 
 
 def _mend(text: str, work: Work) -> Decoded | Undecodable:

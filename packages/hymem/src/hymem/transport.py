@@ -71,6 +71,11 @@ class Endpoint:
             return False
 
 
+def load_client() -> None:
+    """Import the openai client now: in the first write it would hold up an event loop for a second."""
+    import openai  # noqa: F401
+
+
 # -- sync ----------------------------------------------------------------------------------------
 
 

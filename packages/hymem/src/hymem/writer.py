@@ -42,6 +42,7 @@ class Writer:
     ) -> None:
         if settings is not None and arguments:
             raise TypeError("pass settings or single arguments, not both")
+        transport.load_client()
         self.settings = settings or load_settings(arguments, framework=framework)
         self.framework = framework
         self._endpoint = transport.Endpoint.of(self.settings)

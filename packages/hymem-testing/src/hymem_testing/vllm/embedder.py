@@ -61,7 +61,8 @@ class MiniLM:
         for layer in range(self.layers):
             x = self._layer(x, f"encoder.layer.{layer}.")
         pooled = x.mean(axis=0)
-        return (pooled / max(float(np.linalg.norm(pooled)), 1e-9)).tolist()
+        unit: list[float] = (pooled / max(float(np.linalg.norm(pooled)), 1e-9)).tolist()
+        return unit
 
     def _layer(self, x: np.ndarray, name: str) -> np.ndarray:
         def heads(part: str) -> np.ndarray:

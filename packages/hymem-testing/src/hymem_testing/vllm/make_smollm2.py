@@ -9,6 +9,7 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gguf import GGUFReader
@@ -17,9 +18,9 @@ from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-POSITIONS = 16384
-"""More than the 8,192 the model was trained on: room for the prompts of frameworks. Past 8,192
-its text is noise, but guided output still holds its shape."""
+TRAINED, POSITIONS = 8192, 12288
+"""More positions than the model was trained on: Mem0 2's prompt alone has 8,600 tokens. With YaRN
+its text stays coherent there; without, it was noise past 8,192."""
 
 LAYER = {
     "attn_q": "self_attn.q_proj",
@@ -63,7 +64,7 @@ def unpermuted(rows: np.ndarray, heads: int) -> np.ndarray:
 def main(out: Path, template: Path) -> None:
     reader = GGUFReader(source())
 
-    def meta(key: str):  # noqa: ANN202 - whatever type the file has there
+    def meta(key: str) -> Any:
         return reader.fields[key].contents()
 
     heads, kv_heads = meta("llama.attention.head_count"), meta("llama.attention.head_count_kv")
@@ -117,7 +118,12 @@ def main(out: Path, template: Path) -> None:
             "num_key_value_heads": kv_heads,
             "max_position_embeddings": POSITIONS,
             "rms_norm_eps": float(meta("llama.attention.layer_norm_rms_epsilon")),
-            "rope_theta": float(meta("llama.rope.freq_base")),
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": float(meta("llama.rope.freq_base")),
+                "factor": POSITIONS / TRAINED,
+                "original_max_position_embeddings": TRAINED,
+            },
             "hidden_act": "silu",
             "tie_word_embeddings": "lm_head.weight" not in weights,
             "bos_token_id": bos,

@@ -1,0 +1,357 @@
+"""The order of one write, without a server and on a clock of our own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hymem.contract import FREE_TEXT, MEMORIES, RawReply
+from hymem.errors import PromptTooLong, ReplyRejected, WriterUnavailable
+from hymem.plan import (
+    ATTEMPTS,
+    AskMain,
+    CountTokens,
+    Received,
+    Send,
+    Sleep,
+    Tally,
+    TransportError,
+    WriteCall,
+    write_plan,
+)
+from hymem.settings import WriterSettings
+
+GOOD = '{"memories": ["Lives in Oslo"]}'
+MESSAGES = ({"role": "user", "content": "I live in Oslo"},)
+
+
+class Play:
+    """Drives a plan with answers given beforehand; each takes the seconds that stand with it."""
+
+    def __init__(self, *answers, contract=MEMORIES, call=None, **arguments):
+        self.now = 0.0
+        self.answers = list(answers)
+        self.steps = []
+        self.tally = Tally()
+        self.call = call or WriteCall(MESSAGES, contract)
+        self.settings = WriterSettings(**arguments)
+
+    def run(self):
+        plan = write_plan(self.call, self.settings, self.tally, clock=lambda: self.now, jitter=lambda: 0.0)
+        try:
+            step = next(plan)
+            while True:
+                self.steps.append(step)
+                if isinstance(step, Sleep):
+                    self.now += step.seconds
+                    step = plan.send(None)
+                    continue
+                answer = self.answers.pop(0)
+                seconds, answer = answer if isinstance(answer, tuple) and len(answer) == 2 and isinstance(
+                    answer[0], float
+                ) else (1.0, answer)
+                self.now += seconds
+                if isinstance(answer, TransportError):
+                    step = plan.throw(answer)
+                else:
+                    step = plan.send(answer)
+        except StopIteration as done:
+            return done.value
+
+    @property
+    def requests(self):
+        return [step.request.body for step in self.steps if isinstance(step, Send)]
+
+    def outcome(self):
+        return self.tally.outcome, sorted(self.tally.steps)
+
+
+def reply(text, finish="stop"):
+    return Received(RawReply(text, finish_reason=finish), 10, 5)
+
+
+def test_one_good_reply():
+    play = Play(reply(GOOD))
+    assert play.run().text == GOOD
+    assert play.outcome() == ("ok", [])
+    (body,) = play.requests
+    assert body["model"] == "hy-memory"
+    assert body["temperature"] == 0.0
+    assert body["max_tokens"] == 4096
+    assert body["chat_template_kwargs"] == {"reasoning_effort": "no_think"}
+    assert "reasoning_effort" not in body
+    assert "response_format" not in body
+    assert (play.tally.prompt_tokens, play.tally.completion_tokens) == (10, 5)
+
+
+def test_a_valid_empty_reply_is_one_request():
+    play = Play(reply('{"memories": []}'))
+    play.run()
+    assert play.outcome() == ("empty", [])
+    assert len(play.requests) == 1
+
+
+def test_what_the_framework_asked_for_is_sent_on():
+    call = WriteCall(MESSAGES, MEMORIES, max_tokens=17, response_format={"type": "json_object"})
+    play = Play(reply(GOOD), call=call)
+    play.run()
+    (body,) = play.requests
+    assert body["response_format"] == {"type": "json_object"}
+    assert body["max_tokens"] == 4096
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [({}, 17), ({"max_tokens": 99}, 99)])
+def test_free_text_keeps_the_frameworks_length_unless_hymem_was_told(arguments, expected):
+    play = Play(reply("text"), call=WriteCall(MESSAGES, FREE_TEXT, max_tokens=17), **arguments)
+    play.run()
+    assert play.requests[0]["max_tokens"] == expected
+
+
+def test_another_effort_or_none():
+    play = Play(reply(GOOD), reasoning_effort="high", extra_body={"chat_template_kwargs": {"x": 1}})
+    play.run()
+    assert play.requests[0]["chat_template_kwargs"] == {"x": 1, "reasoning_effort": "high"}
+    play = Play(reply(GOOD), reasoning_effort=None)
+    play.run()
+    assert "chat_template_kwargs" not in play.requests[0]
+
+
+def test_recovery_asks_with_the_schema_once():
+    play = Play(reply("no json"), reply(GOOD))
+    assert play.run().text == GOOD
+    assert play.outcome() == ("ok", ["recovered"])
+    first, second = play.requests
+    assert second["response_format"]["json_schema"]["schema"] == MEMORIES.schema
+    assert {**second, "response_format": None} == {**first, "response_format": None}
+
+
+def test_a_cut_reply_is_given_more_room():
+    play = Play(reply(GOOD[:-5], "length"), reply(GOOD))
+    play.run()
+    assert [body["max_tokens"] for body in play.requests] == [4096, 8192]
+    assert play.outcome() == ("ok", ["recovered"])
+
+
+def test_cut_twice_the_fuller_reply_is_salvaged():
+    short = '{"memories": ["a", "b'
+    long = '{"memories": ["a", "b", "c", "d'
+    for answers in ((short, long), (long, short)):
+        play = Play(*(reply(text, "length") for text in answers))
+        assert play.run().value == ["a", "b", "c"]
+        assert play.tally.outcome == "partial"
+        assert (play.tally.kept, play.tally.dropped) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "contract", "text"),
+    [
+        ({"structured_output": "never"}, MEMORIES, "no json"),
+        ({"structured_output": "always"}, MEMORIES, "no json"),
+        ({}, FREE_TEXT, "  "),
+    ],
+)
+def test_the_same_request_is_never_sent_twice(arguments, contract, text):
+    play = Play(reply(text), contract=contract, **arguments)
+    with pytest.raises(ReplyRejected):
+        play.run()
+    assert len(play.requests) == 1
+    assert play.tally.outcome == "failed"
+
+
+def test_a_failing_recovery_does_not_lose_what_the_first_reply_gave():
+    play = Play(reply("{'memories': ['a',]}"), TransportError("timeout"))
+    assert play.run().value == ["a"]
+    assert play.outcome() == ("ok", ["normalised", "repaired"])
+
+
+def test_no_recovery_is_begun_when_the_time_is_up():
+    play = Play((120.0, reply("no json")))
+    with pytest.raises(ReplyRejected):
+        play.run()
+    assert len(play.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [TransportError("connect"), TransportError("broken")]
+    + [TransportError("status", status=status) for status in (408, 429, 502, 503, 504)],
+)
+def test_what_another_try_may_cure_is_tried_again(failure):
+    play = Play(failure, failure, reply(GOOD))
+    play.run()
+    assert play.outcome()[0] == "ok"
+    assert [step.seconds for step in play.steps if isinstance(step, Sleep)] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [TransportError(kind) for kind in ("timeout", "too_large", "resting", "not_a_reply")]
+    + [TransportError("status", status=status) for status in (400, 401, 403, 404, 409, 500)],
+)
+def test_what_another_try_cannot_cure_is_told_at_once(failure):
+    play = Play(failure)
+    with pytest.raises(WriterUnavailable) as raised:
+        play.run()
+    assert len(play.requests) == 1
+    assert raised.value.status == failure.status
+
+
+def test_tries_are_bounded():
+    play = Play(*[TransportError("connect")] * ATTEMPTS)
+    with pytest.raises(WriterUnavailable):
+        play.run()
+    assert len(play.requests) == ATTEMPTS
+
+
+def test_retry_after_is_heeded_within_the_time():
+    play = Play(TransportError("status", status=429, retry_after=30.0), reply(GOOD))
+    play.run()
+    assert [step.seconds for step in play.steps if isinstance(step, Sleep)] == [30.0]
+    play = Play(TransportError("status", status=429, retry_after=300.0))
+    with pytest.raises(WriterUnavailable):
+        play.run()
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [(50.0, TransportError("connect"))] * 3,
+        [(70.0, reply("no json")), (70.0, TransportError("timeout"))],
+        [(50.0, TransportError("status", status=503)), (50.0, reply("no json")), (50.0, reply("no json"))],
+        [(119.7, TransportError("connect"))],
+    ],
+)
+def test_one_budget_covers_attempts_backoff_and_recovery(answers):
+    play = Play(*answers)
+    with pytest.raises((WriterUnavailable, ReplyRejected)):
+        play.run()
+    deadlines = {step.deadline for step in play.steps if isinstance(step, Send)}
+    assert deadlines == {120.0}
+    begun = [step for step in play.steps if isinstance(step, Send)]
+    assert len(begun) <= len(answers)
+
+
+def too_many(**kwargs):
+    return TransportError("status", status=400, **kwargs)
+
+
+def test_max_tokens_over_the_limit_is_corrected_once():
+    over = too_many(param="max_tokens", max_model_len=4000)
+    play = Play(over, reply(GOOD))
+    play.run()
+    assert [body["max_tokens"] for body in play.requests] == [4096, 2000]
+    assert play.outcome() == ("ok", [])
+    with pytest.raises(WriterUnavailable):
+        Play(over, over).run()
+
+
+def test_a_long_prompt_is_given_what_is_left():
+    over = too_many(param="input_tokens", max_model_len=8000)
+    play = Play(over, (6000, 8000), reply(GOOD))
+    play.run()
+    assert isinstance(play.steps[1], CountTokens)
+    assert [body["max_tokens"] for body in play.requests] == [4096, 2000]
+
+
+def test_a_prompt_that_leaves_no_room_is_told_with_its_numbers():
+    over = too_many(param="input_tokens", max_model_len=8000)
+    with pytest.raises(PromptTooLong) as raised:
+        Play(over, (7900, 8000)).run()
+    assert (raised.value.prompt_tokens, raised.value.max_model_len) == (7900, 8000)
+    with pytest.raises(PromptTooLong):
+        Play(too_many(param="input_text")).run()
+
+
+def test_without_a_tokenize_route_a_quarter_is_tried():
+    over = too_many(param="input_tokens")
+    play = Play(over, TransportError("status", status=404), reply(GOOD))
+    play.run()
+    assert [body["max_tokens"] for body in play.requests] == [4096, 1024]
+
+
+def test_skip_gives_the_reply_that_changes_nothing():
+    play = Play(TransportError("timeout"), on_failure="skip")
+    assert json.loads(play.run().text) == {"memories": []}
+    assert play.tally.outcome == "failed"
+    assert isinstance(play.tally.error, WriterUnavailable)
+
+
+def test_skip_raises_where_there_is_no_such_reply():
+    with pytest.raises(WriterUnavailable):
+        Play(TransportError("timeout"), contract=FREE_TEXT, on_failure="skip").run()
+
+
+def test_fallback_reads_the_main_models_reply_through_the_same_contract():
+    play = Play(TransportError("timeout"), RawReply('Sure: {"facts": ["a"]}'), on_failure="fallback")
+    assert play.run().value == ["a"]
+    assert isinstance(play.steps[-1], AskMain)
+    assert play.outcome() == ("ok", ["fell_back", "normalised"])
+    play = Play(TransportError("timeout"), RawReply("rubbish"), on_failure="fallback")
+    with pytest.raises(WriterUnavailable):
+        play.run()
+    assert play.tally.outcome == "failed"
+
+
+def test_a_plan_that_is_left_in_the_middle_counts_as_cancelled():
+    tally = Tally()
+    plan = write_plan(WriteCall(MESSAGES, MEMORIES), WriterSettings(), tally)
+    next(plan)
+    plan.close()
+    assert tally.outcome == "cancelled"
+    assert tally.requests == 1
+
+
+def test_errors_carry_no_text_of_the_conversation_or_the_reply():
+    secret = "the-secret-of-the-conversation"
+    call = WriteCall(({"role": "user", "content": secret},), MEMORIES)
+    for answers in ([reply(secret), reply(secret)], [TransportError("status", status=500)]):
+        with pytest.raises((ReplyRejected, WriterUnavailable)) as raised:
+            Play(*answers, call=call).run()
+        error: BaseException | None = raised.value
+        while error is not None:
+            assert secret not in str(error)
+            error = error.__cause__ or error.__context__
+
+
+answers = st.one_of(
+    st.builds(reply, st.text(max_size=60) | st.just(GOOD) | st.just(GOOD[:-4]), st.sampled_from(["stop", "length"])),
+    st.sampled_from(["connect", "broken", "timeout", "not_a_reply"]).map(TransportError),
+    st.builds(
+        TransportError,
+        st.just("status"),
+        status=st.sampled_from([400, 401, 429, 500, 503]),
+        param=st.sampled_from([None, "max_tokens", "input_tokens", "input_text"]),
+        max_model_len=st.sampled_from([None, 300, 8000]),
+    ),
+)
+
+
+@given(
+    st.lists(answers, min_size=40, max_size=40),
+    st.sampled_from(["never", "on_violation", "always"]),
+    st.sampled_from(["raise", "skip"]),
+    st.sampled_from([MEMORIES, FREE_TEXT]),
+)
+@settings(max_examples=200, deadline=None)
+def test_any_run_of_answers_ends_in_one_outcome_and_bounded_requests(given, output, on_failure, contract):
+    play = Play(*given, contract=contract, structured_output=output, on_failure=on_failure)
+    original = play.answers.pop
+
+    def count_or(index):
+        answer = original(index)
+        if isinstance(play.steps[-1], CountTokens) and not isinstance(answer, TransportError):
+            return (500, 8000)
+        return answer
+
+    play.answers = type("Answers", (list,), {"pop": lambda self, index: count_or(index)})(play.answers)
+    original = super(type(play.answers), play.answers).pop
+    try:
+        play.run()
+    except (WriterUnavailable, PromptTooLong, ReplyRejected):
+        assert play.tally.outcome == "failed"
+    else:
+        assert play.tally.outcome in ("ok", "empty", "partial", "failed")
+    assert len(play.requests) <= 2 * 4 * ATTEMPTS
