@@ -1,0 +1,76 @@
+"""An adapter over what differs between Mem0's versions, and the replies their parsers want."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from importlib.metadata import version
+
+from packaging.version import Version
+
+ADDITIVE = Version(version("mem0ai")) >= Version("2")
+"""From 2.0.0 on a write is one additive extraction; before, an extraction and a decision."""
+
+WRITES = 1 if ADDITIVE else 2
+SITES = ["mem0.extract_additive"] if ADDITIVE else ["mem0.extract_facts", "mem0.decide"]
+
+
+class Bank:
+    """A memory object of either class in either version, called in one way."""
+
+    def __init__(self, cls, config):
+        made = cls.from_config(config)
+        self.memory = asyncio.run(made) if inspect.isawaitable(made) else made
+
+    def _run(self, result):
+        return asyncio.run(result) if inspect.isawaitable(result) else result
+
+    def add(self, messages, user="ann", **kwargs):
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        return self._run(self.memory.add(messages, user_id=user, **kwargs))["results"]
+
+    def all(self, user="ann"):
+        kwargs = {"filters": {"user_id": user}} if ADDITIVE else {"user_id": user}
+        return {each["memory"] for each in self._run(self.memory.get_all(**kwargs))["results"]}
+
+    def search(self, query, user="ann"):
+        kwargs = {"filters": {"user_id": user}, "threshold": 0.0} if ADDITIVE else {"user_id": user}
+        return [each["memory"] for each in self._run(self.memory.search(query, **kwargs))["results"]]
+
+
+def facts_reply(*facts):
+    """What a writer says in the extraction of this version."""
+    if ADDITIVE:
+        items = [{"id": str(at), "text": fact, "attributed_to": "user"} for at, fact in enumerate(facts)]
+        return json.dumps({"memory": items})
+    return json.dumps({"facts": list(facts)})
+
+
+def is_decision(body):
+    """The decision of 0.1 and 1.0 is one user message alone. Only for scripting replies."""
+    return len(body["messages"]) == 1
+
+
+def script(proxy, *facts, decision=None):
+    """Have the writer extract `facts`, and add them all unless a decision is given."""
+    proxy.reply(None, facts_reply(*facts))
+    if not ADDITIVE:
+        adds = [{"id": str(at), "text": fact, "event": "ADD"} for at, fact in enumerate(facts)]
+        proxy.reply(is_decision, json.dumps({"memory": decision if decision is not None else adds}))
+
+
+def check_wire(hymem_writer, hymem_main):
+    """Of each write, what has to be true on both servers."""
+    for sent in hymem_writer.requests:
+        body = sent.json
+        assert body["model"] == "hy-memory"
+        assert body["temperature"] == 0.0
+        assert body["max_tokens"] > 0
+        assert body["chat_template_kwargs"]["reasoning_effort"] == "no_think"
+        assert "reasoning_effort" not in body
+        assert "users" not in str(dict(sent.headers))
+    for sent in hymem_main.requests:
+        assert "writers" not in str(dict(sent.headers))
+        assert sent.headers["authorization"] == "Bearer sk-users-key"
