@@ -106,7 +106,7 @@ def vllm(session: nox.Session) -> None:
 @nox.session
 def demo(session: nox.Session) -> None:
     """Mem0, written by the model under the name hy-memory, from a real server: see the README."""
-    session.install("mem0ai==2.2.1", *(f"./{package}" for package in PACKAGES))
+    _install_demo(session)
     session.run("python", "examples/demo.py", *session.posargs)
 
 
@@ -139,6 +139,22 @@ def _packages(session: nox.Session) -> None:
             install = ("uv", "pip", "install", "--quiet", "--python", python, "--find-links", directory, name)
             session.run(*install, external=True)
             session.run(python, "-W", "error", "-c", f"import {name.replace('-', '_')}", external=True)
+
+
+def _demos(session: nox.Session) -> None:
+    """The demo as the README has it, and where LoCoMo's file is, on a real conversation."""
+    _install_demo(session)
+    session.run("python", "examples/demo.py")
+    locomo = ROOT.parent / "shared/data/locomo/locomo10.json"
+    named = os.environ.get("HYMEM_TEST_LOCOMO", str(locomo))
+    if Path(named).is_file():
+        session.run("python", "examples/demo.py", "--conversation", named)
+    else:
+        session.log("skipped the demo on a real conversation: LoCoMo's locomo10.json is not here")
+
+
+def _install_demo(session: nox.Session) -> None:
+    session.install("mem0ai==2.2.1", *(f"./{package}" for package in PACKAGES))
 
 
 def _cells(

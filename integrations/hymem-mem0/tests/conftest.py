@@ -14,12 +14,12 @@ os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="mem0-")
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-import hymem_mem0
 import mem0
 import pytest
 from mem0_bank import Bank
 
 import hymem
+import hymem_mem0
 
 DIMENSIONS = 384
 
@@ -45,7 +45,11 @@ def main_llm(hymem_main):
     """The `llm` of a configuration before the swap."""
     return {
         "provider": "openai",
-        "config": {"model": hymem_main.model, "openai_base_url": hymem_main.base_url, "api_key": "sk-users-key"},
+        "config": {
+            "model": hymem_main.model,
+            "openai_base_url": hymem_main.base_url,
+            "api_key": "sk-users-key",
+        },
     }
 
 
@@ -61,7 +65,11 @@ def config(hymem_main, main_llm, tmp_path):
             "embedding_dims": DIMENSIONS,
         },
     }
-    store = {"path": str(tmp_path / "qdrant"), "collection_name": "memories", "embedding_model_dims": DIMENSIONS}
+    store = {
+        "path": str(tmp_path / "qdrant"),
+        "collection_name": "memories",
+        "embedding_model_dims": DIMENSIONS,
+    }
     return {
         "llm": main_llm,
         "embedder": embedder,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hymem_mem0
 import mem0
 import pytest
 from mem0_bank import WRITES, check_wire, script
 
+import hymem_mem0
 from hymem import SettingsError
 
 
@@ -22,13 +22,20 @@ def make(config, llm_config):
 
 
 def test_flat_keys(config, hymem_writer, main_llm):
-    memory = make(config, {"base_url": hymem_writer.base_url, "model": "m", "timeout": 7, "main_llm": main_llm})
+    memory = make(
+        config, {"base_url": hymem_writer.base_url, "model": "m", "timeout": 7, "main_llm": main_llm}
+    )
     settings = memory.llm.writer.settings
     assert (settings.base_url, settings.model, settings.timeout) == (hymem_writer.base_url, "m", 7)
 
 
 def test_what_servers_fill_in_by_themselves_does_not_count(config, caplog):
-    merged = {"temperature": 0.2, "max_tokens": 2000, "openai_base_url": "http://127.0.0.1:1", "enable_vision": False}
+    merged = {
+        "temperature": 0.2,
+        "max_tokens": 2000,
+        "openai_base_url": "http://127.0.0.1:1",
+        "enable_vision": False,
+    }
     settings = make(config, {"base_url": "http://127.0.0.1:1/v1", **merged}).llm.writer.settings
     assert settings.temperature == 0.0
     assert settings.max_tokens == 4096
@@ -87,7 +94,11 @@ def test_no_key_goes_astray(bank, swapped, hymem_writer, hymem_main, monkeypatch
         monkeypatch.setenv(name, "sk-users-key")
     swapped["llm"]["config"]["writer"]["api_key"] = "writers-key"
     if merged:  # as Mem0's REST server merges its default configuration in
-        swapped["llm"]["config"] |= {"api_key": "sk-users-key", "model": "users-own-model", "temperature": 0.2}
+        swapped["llm"]["config"] |= {
+            "api_key": "sk-users-key",
+            "model": "users-own-model",
+            "temperature": 0.2,
+        }
     script(hymem_writer, "Lives in Oslo")
     made = bank(swapped)
     made.add("I live in Oslo.")
@@ -108,7 +119,9 @@ def test_a_writers_key_is_in_no_text(swapped):
 def test_two_tenants_in_one_process(config, hymem_writer, hymem_main, tmp_path):
     def tenant(name, timeout):
         config["vector_store"]["config"]["path"] = str(tmp_path / name)
-        return make(config, {"writer": {"base_url": hymem_writer.base_url, "api_key": name, "timeout": timeout}})
+        return make(
+            config, {"writer": {"base_url": hymem_writer.base_url, "api_key": name, "timeout": timeout}}
+        )
 
     one, two = tenant("key-one", 10), tenant("key-two", 20)
     script(hymem_writer, "Lives in Oslo")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from hymem_mem0.contracts import ADDITIVE, DECISION, FACTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hymem.contract import CallFacts, RawReply, Reading, Violation
+from hymem_mem0.contracts import ADDITIVE, DECISION, FACTS
 
 OFFERED = CallFacts({"0": "Lives in Bergen", "1": "Has a dog"})
 
@@ -157,7 +157,9 @@ operations = st.fixed_dictionaries(
     },
 )
 items = texts | st.none() | st.integers() | operations | st.lists(texts, max_size=2)
-replies = st.fixed_dictionaries({}, optional={key: st.lists(items, max_size=5) for key in ("memory", "facts", "memories")})
+replies = st.fixed_dictionaries(
+    {}, optional={key: st.lists(items, max_size=5) for key in ("memory", "facts", "memories")}
+)
 
 
 @given(replies | st.lists(items, max_size=5))

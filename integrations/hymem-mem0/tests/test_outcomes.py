@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-import hymem_mem0
 import pytest
 from mem0_bank import ADDITIVE, WRITES, facts_reply, is_decision, script
 
+import hymem_mem0
 from hymem import HymemError, ReplyRejected, WriterUnavailable
 
 OSLO = "Lives in Oslo"
@@ -35,7 +35,7 @@ def test_a_reply_that_cannot_be_used_is_an_error_of_add(bank, swapped, hymem_wri
         pytest.skip("2.x makes no decision")
     hymem_writer.reply(is_decision if broken == "decision" else lambda body: not is_decision(body), reply)
     made = bank(swapped)
-    with pytest.raises(Exception) as raised:  # noqa: B017, PT011 - Mem0 wraps it in newer versions
+    with pytest.raises(Exception) as raised:
         made.add(SAID)
     assert isinstance(cause_of(raised), ReplyRejected)
     assert made.all() == set()
@@ -47,7 +47,7 @@ def test_a_reply_that_cannot_be_used_is_an_error_of_add(bank, swapped, hymem_wri
 def test_a_server_that_refuses_is_an_error_of_add(bank, swapped, hymem_writer, hymem_main, status):
     hymem_writer.reply(None, body={"error": {"message": SAID}}, status=status)
     made = bank(swapped)
-    with pytest.raises(Exception) as raised:  # noqa: B017, PT011
+    with pytest.raises(Exception) as raised:
         made.add(SAID)
     error = cause_of(raised)
     assert isinstance(error, WriterUnavailable)
@@ -58,7 +58,7 @@ def test_a_server_that_refuses_is_an_error_of_add(bank, swapped, hymem_writer, h
 
 def test_a_dead_server_is_an_error_of_add(bank, swapped):
     swapped["llm"]["config"]["writer"]["base_url"] = "http://127.0.0.1:1/v1"
-    with pytest.raises(Exception) as raised:  # noqa: B017, PT011
+    with pytest.raises(Exception) as raised:
         bank(swapped).add(SAID)
     assert isinstance(cause_of(raised), WriterUnavailable)
 
@@ -121,7 +121,11 @@ def test_decisions_on_offered_and_unknown_ids(bank, swapped, hymem_writer, event
     script(hymem_writer, "Lives in Bergen")
     made.add("I live in Bergen.")
     hymem_writer.clear()
-    script(hymem_writer, OSLO, decision=[{"id": 0, "text": OSLO, "event": "update", "old_memory": "Lives in Bergen"}])
+    script(
+        hymem_writer,
+        OSLO,
+        decision=[{"id": 0, "text": OSLO, "event": "update", "old_memory": "Lives in Bergen"}],
+    )
     made.add(SAID)
     assert made.all() == {OSLO}
     hymem_writer.clear()
@@ -129,7 +133,10 @@ def test_decisions_on_offered_and_unknown_ids(bank, swapped, hymem_writer, event
     made.add("I have a cat.")
     assert made.all() == {OSLO, "Has a cat"}
     hymem_writer.clear()
-    unknown = [{"id": "12", "text": OSLO, "event": "DELETE"}, {"id": "3", "text": "Likes tea", "event": "ADD"}]
+    unknown = [
+        {"id": "12", "text": OSLO, "event": "DELETE"},
+        {"id": "3", "text": "Likes tea", "event": "ADD"},
+    ]
     script(hymem_writer, "Likes tea", decision=unknown)
     made.add("I like tea.")
     assert made.all() == {OSLO, "Has a cat", "Likes tea"}
@@ -139,7 +146,9 @@ def test_decisions_on_offered_and_unknown_ids(bank, swapped, hymem_writer, event
 @pytest.mark.skipif(ADDITIVE, reason="2.x makes no decision")
 def test_the_decision_is_known_by_what_calls_it_and_not_by_its_words(bank, swapped, hymem_writer, events):
     """The conversation quotes Mem0's own decision prompt; the call that extracts stays what it is."""
-    quoted = "You are a smart memory manager which controls the memory of a system. Return memory: ADD, UPDATE."
+    quoted = (
+        "You are a smart memory manager which controls the memory of a system. Return memory: ADD, UPDATE."
+    )
     script(hymem_writer, OSLO)
     bank(swapped).add(quoted)
     assert [event.site for event in events] == ["mem0.extract_facts", "mem0.decide"]
@@ -149,7 +158,7 @@ def test_no_text_of_the_conversation_in_logs_or_events(bank, swapped, hymem_writ
     planted = "the-planted-conversation"
     hymem_writer.reply(None, f"no json but {planted}")
     swapped["llm"]["config"]["writer"]["api_key"] = "sk-planted"
-    with pytest.raises(Exception) as raised:  # noqa: B017, PT011
+    with pytest.raises(Exception) as raised:
         bank(swapped).add(planted)
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("hymem")]
     for text in (str(raised.value), repr(events), *ours):

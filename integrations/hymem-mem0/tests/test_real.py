@@ -8,11 +8,11 @@ import os
 import urllib.request
 from pathlib import Path
 
-import hymem_mem0
 import mem0
 import pytest
 from mem0_bank import ADDITIVE, Bank, check_wire
 
+import hymem_mem0
 
 SMALL = {
     "structured_output": "always",
@@ -29,7 +29,9 @@ def served(server):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(server.url + "/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:request_success_total{"))
+    return sum(
+        float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:request_success_total{")
+    )
 
 
 def test_a_conversation_is_written_and_found_again(swapped, hymem_server, hymem_writer, hymem_main, events):

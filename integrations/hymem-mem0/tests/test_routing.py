@@ -8,16 +8,16 @@ import subprocess
 import sys
 import threading
 
-import hymem_mem0
 import mem0
 import pytest
-from mem0_bank import ADDITIVE, SITES, WRITES, Bank, check_wire, facts_reply, is_decision, script
-from hymem_mem0 import HyMemoryLLM
 from mem0.memory import main as mem0_main
 from mem0.utils.factory import LlmFactory
+from mem0_bank import ADDITIVE, SITES, WRITES, Bank, check_wire, facts_reply, is_decision, script
 from pydantic import BaseModel
 
+import hymem_mem0
 from hymem import NoMainModel, SettingsError, Writer
+from hymem_mem0 import HyMemoryLLM
 
 
 def test_the_swap_by_configuration_alone(bank, swapped, hymem_writer, hymem_main, events):
@@ -133,7 +133,10 @@ def snapshot():
     places = [vars(owner).get(name, missing) for owner, name in PLACES]
     from mem0.llms.configs import LlmConfig
 
-    places += [LlmConfig.validate_config.__func__.__code__, getattr(mem0_main, "get_update_memory_messages", None)]
+    places += [
+        LlmConfig.validate_config.__func__.__code__,
+        getattr(mem0_main, "get_update_memory_messages", None),
+    ]
     return [None if each is missing else each for each in places], dict(LlmFactory.provider_to_class)
 
 
@@ -260,7 +263,9 @@ def test_in_a_fresh_process_whichever_is_imported_first(swapped, hymem_writer, f
 
 
 def test_importing_the_integration_loads_nothing():
-    code = "import sys; before = set(sys.modules); import hymem_mem0; print(*sorted(set(sys.modules) - before))"
+    code = (
+        "import sys; before = set(sys.modules); import hymem_mem0; print(*sorted(set(sys.modules) - before))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["hymem_mem0"]
 
@@ -317,7 +322,10 @@ def test_tasks_write_for_their_own_user(swapped, hymem_writer, hymem_main):
     made = Bank(mem0.AsyncMemory, swapped)
 
     async def all_at_once():
-        adds = [made.memory.add([{"role": "user", "content": f"I have a {word} ."}], user_id=word) for word in words]
+        adds = [
+            made.memory.add([{"role": "user", "content": f"I have a {word} ."}], user_id=word)
+            for word in words
+        ]
         await asyncio.gather(*adds)
 
     asyncio.run(all_at_once())

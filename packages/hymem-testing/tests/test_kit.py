@@ -18,9 +18,16 @@ pytest_plugins = ("pytester",)
 
 
 def post(proxy, path="/v1/chat/completions", **fields):
-    body = {"model": proxy.model, "messages": [{"role": "user", "content": "I like tea"}], "max_tokens": 60, **fields}
+    body = {
+        "model": proxy.model,
+        "messages": [{"role": "user", "content": "I like tea"}],
+        "max_tokens": 60,
+        **fields,
+    }
     request = urllib.request.Request(
-        proxy.url + path, json.dumps(body).encode(), {"content-type": "application/json", "authorization": "Bearer k"}
+        proxy.url + path,
+        json.dumps(body).encode(),
+        {"content-type": "application/json", "authorization": "Bearer k"},
     )
     with urllib.request.urlopen(request, timeout=120) as answer:
         return json.load(answer)
@@ -71,9 +78,14 @@ def test_the_users_own_provider(hymem_main):
     (sent,) = hymem_main.chats
     assert sent.json["model"] == "users-own-model"
     assert "chat_template_kwargs" not in sent.json
-    answer = post(hymem_main, "/v1/embeddings", input=["green tea is my favourite", "I drink green tea", "a train"])
+    answer = post(
+        hymem_main, "/v1/embeddings", input=["green tea is my favourite", "I drink green tea", "a train"]
+    )
     near, far = (
-        sum(x * y for x, y in zip(answer["data"][0]["embedding"], answer["data"][at]["embedding"], strict=True))
+        sum(
+            x * y
+            for x, y in zip(answer["data"][0]["embedding"], answer["data"][at]["embedding"], strict=True)
+        )
         for at in (1, 2)
     )
     assert near > far
@@ -96,14 +108,13 @@ def test_word_vectors_have_length_one():
 
 def test_a_key_is_asked_for_under_v1_only():
     with Double(api_key="right") as double:
-        for path, expected in (("/v1/models", 401), ("/health", 200)):
-            try:
-                with urllib.request.urlopen(double.url + path, timeout=10) as answer:
-                    assert answer.status == expected
-            except urllib.error.HTTPError as error:
-                with error:
-                    assert error.code == expected
-                    assert json.load(error) == {"error": "Unauthorized"}
+        with urllib.request.urlopen(double.url + "/health", timeout=10) as answer:
+            assert answer.status == 200
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(double.url + "/v1/models", timeout=10)
+        with raised.value as error:
+            assert error.code == 401
+            assert json.load(error) == {"error": "Unauthorized"}
 
 
 def test_the_plugin_imports_nothing_at_collection():

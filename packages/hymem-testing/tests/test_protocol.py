@@ -16,7 +16,9 @@ NO_THINK = {"chat_template_kwargs": {"reasoning_effort": "no_think"}}
 HELLO = [{"role": "user", "content": "Say hello."}]
 FACTS = {
     "type": "object",
-    "properties": {"facts": {"type": "array", "items": {"type": "string", "maxLength": 20}, "minItems": 1, "maxItems": 2}},
+    "properties": {
+        "facts": {"type": "array", "items": {"type": "string", "maxLength": 20}, "minItems": 1, "maxItems": 2}
+    },
     "required": ["facts"],
     "additionalProperties": False,
 }
@@ -61,14 +63,25 @@ def ask(hymem_server):
 @pytest.fixture
 def chat(ask):
     def chat(**fields):
-        body = {"model": "hy-memory", "messages": HELLO, "max_tokens": 8, "temperature": 0.0, **NO_THINK, **fields}
-        return ask("POST", "/v1/chat/completions", {name: each for name, each in body.items() if each is not ...})
+        body = {
+            "model": "hy-memory",
+            "messages": HELLO,
+            "max_tokens": 8,
+            "temperature": 0.0,
+            **NO_THINK,
+            **fields,
+        }
+        return ask(
+            "POST", "/v1/chat/completions", {name: each for name, each in body.items() if each is not ...}
+        )
 
     return chat
 
 
 BAD, INVALID = "BadRequestError", "Bad Request"
-IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}]
+IMAGE = [
+    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}
+]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +109,12 @@ IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url":
         ({"response_format": {"type": "nope"}}, 400, INVALID, "body.response_format.type"),
         ({"response_format": {"type": "json_schema"}}, 400, BAD, "response_format"),
         (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nope"}}}},
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "x", "schema": {"type": "nope"}},
+                }
+            },
             400,
             BAD,
             ...,
@@ -170,7 +188,9 @@ def test_a_completion_and_its_keys(chat):
         *("role", "content", "refusal", "annotations", "audio", "function_call", "reasoning")
     }
     assert {"prompt_tokens", "total_tokens", "completion_tokens"} <= set(body["usage"])
-    assert body["usage"]["total_tokens"] == body["usage"]["prompt_tokens"] + body["usage"]["completion_tokens"]
+    assert (
+        body["usage"]["total_tokens"] == body["usage"]["prompt_tokens"] + body["usage"]["completion_tokens"]
+    )
 
 
 def test_a_cut_reply_says_so(chat):
@@ -231,7 +251,9 @@ def test_other_routes(ask):
     (model,) = ask("GET", "/v1/models").json["data"]
     assert model["id"] == "hy-memory"
     assert model["max_model_len"] == 12288
-    assert {"id", "object", "created", "owned_by", "root", "parent", "max_model_len", "permission"} <= set(model)
+    assert {"id", "object", "created", "owned_by", "root", "parent", "max_model_len", "permission"} <= set(
+        model
+    )
 
 
 def test_tokenize_counts_the_rendered_prompt(ask, chat):
@@ -247,7 +269,9 @@ def test_tokenize_counts_the_rendered_prompt(ask, chat):
 def served(ask):
     """How many requests have succeeded, by the server's own count."""
     lines = ask("GET", "/metrics").text.splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:request_success_total{"))
+    return sum(
+        float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:request_success_total{")
+    )
 
 
 def test_metrics_count_what_was_served(ask, chat):

@@ -77,7 +77,12 @@ def test_a_valid_empty_reply_is_one():
 
 
 def test_a_violation_never_quotes_the_reply():
-    for text in ('{"secret-key": []}', '{"memories": [{"secret-key": 1}]}', "secret-key", '{"memories": "secret-key'):
+    for text in (
+        '{"secret-key": []}',
+        '{"memories": [{"secret-key": 1}]}',
+        "secret-key",
+        '{"memories": "secret-key',
+    ):
         violation = read(MEMORIES, text)
         assert "secret-key" not in str(violation)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -28,12 +29,19 @@ GOOD = '{"memories": ["Lives in Oslo"]}'
 MESSAGES = ({"role": "user", "content": "I live in Oslo"},)
 
 
-class Play:
-    """Drives a plan with answers given beforehand; each takes the seconds that stand with it."""
+@dataclass
+class After:
+    seconds: float
+    answer: object
 
-    def __init__(self, *answers, contract=MEMORIES, call=None, **arguments):
+
+class Play:
+    """Drives a plan with answers given beforehand: an answer, or one `After` some seconds (1 if not said)."""
+
+    def __init__(self, *answers, contract=MEMORIES, call=None, count=None, **arguments):
         self.now = 0.0
         self.answers = list(answers)
+        self.count = count
         self.steps = []
         self.tally = Tally()
         self.call = call or WriteCall(MESSAGES, contract)
@@ -45,21 +53,21 @@ class Play:
             step = next(plan)
             while True:
                 self.steps.append(step)
-                if isinstance(step, Sleep):
-                    self.now += step.seconds
-                    step = plan.send(None)
-                    continue
-                answer = self.answers.pop(0)
-                seconds, answer = answer if isinstance(answer, tuple) and len(answer) == 2 and isinstance(
-                    answer[0], float
-                ) else (1.0, answer)
-                self.now += seconds
-                if isinstance(answer, TransportError):
-                    step = plan.throw(answer)
-                else:
-                    step = plan.send(answer)
+                answer = self.answer(step)
+                step = plan.throw(answer) if isinstance(answer, TransportError) else plan.send(answer)
         except StopIteration as done:
             return done.value
+
+    def answer(self, step):
+        if isinstance(step, Sleep):
+            self.now += step.seconds
+            return None
+        if isinstance(step, CountTokens) and self.count is not None:
+            return self.count
+        answer = self.answers.pop(0)
+        seconds, answer = (answer.seconds, answer.answer) if isinstance(answer, After) else (1.0, answer)
+        self.now += seconds
+        return answer
 
     @property
     def requests(self):
@@ -168,7 +176,7 @@ def test_a_failing_recovery_does_not_lose_what_the_first_reply_gave():
 
 
 def test_no_recovery_is_begun_when_the_time_is_up():
-    play = Play((120.0, reply("no json")))
+    play = Play(After(120.0, reply("no json")))
     with pytest.raises(ReplyRejected):
         play.run()
     assert len(play.requests) == 1
@@ -218,10 +226,14 @@ def test_retry_after_is_heeded_within_the_time():
 @pytest.mark.parametrize(
     "answers",
     [
-        [(50.0, TransportError("connect"))] * 3,
-        [(70.0, reply("no json")), (70.0, TransportError("timeout"))],
-        [(50.0, TransportError("status", status=503)), (50.0, reply("no json")), (50.0, reply("no json"))],
-        [(119.7, TransportError("connect"))],
+        [After(50.0, TransportError("connect"))] * 3,
+        [After(70.0, reply("no json")), After(70.0, TransportError("timeout"))],
+        [
+            After(50.0, TransportError("status", status=503)),
+            After(50.0, reply("no json")),
+            After(50.0, reply("no json")),
+        ],
+        [After(119.7, TransportError("connect"))],
     ],
 )
 def test_one_budget_covers_attempts_backoff_and_recovery(answers):
@@ -317,7 +329,9 @@ def test_errors_carry_no_text_of_the_conversation_or_the_reply():
 
 
 answers = st.one_of(
-    st.builds(reply, st.text(max_size=60) | st.just(GOOD) | st.just(GOOD[:-4]), st.sampled_from(["stop", "length"])),
+    st.builds(
+        reply, st.text(max_size=60) | st.just(GOOD) | st.just(GOOD[:-4]), st.sampled_from(["stop", "length"])
+    ),
     st.sampled_from(["connect", "broken", "timeout", "not_a_reply"]).map(TransportError),
     st.builds(
         TransportError,
@@ -337,17 +351,7 @@ answers = st.one_of(
 )
 @settings(max_examples=200, deadline=None)
 def test_any_run_of_answers_ends_in_one_outcome_and_bounded_requests(given, output, on_failure, contract):
-    play = Play(*given, contract=contract, structured_output=output, on_failure=on_failure)
-    original = play.answers.pop
-
-    def count_or(index):
-        answer = original(index)
-        if isinstance(play.steps[-1], CountTokens) and not isinstance(answer, TransportError):
-            return (500, 8000)
-        return answer
-
-    play.answers = type("Answers", (list,), {"pop": lambda self, index: count_or(index)})(play.answers)
-    original = super(type(play.answers), play.answers).pop
+    play = Play(*given, contract=contract, count=(500, 8000), structured_output=output, on_failure=on_failure)
     try:
         play.run()
     except (WriterUnavailable, PromptTooLong, ReplyRejected):

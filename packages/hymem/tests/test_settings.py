@@ -10,7 +10,9 @@ from hymem.settings import WriterSettings, load_settings
 
 def test_nearest_wins(tmp_path):
     file = tmp_path / "hymem.toml"
-    file.write_text('model = "of-file"\nmax_tokens = 1\ntimeout = 1\ntemperature = 0.1\n[mem0]\nmax_tokens = 2\n')
+    file.write_text(
+        'model = "of-file"\nmax_tokens = 1\ntimeout = 1\ntemperature = 0.1\n[mem0]\nmax_tokens = 2\n'
+    )
     environ = {
         "HYMEM_CONFIG": str(file),
         "HYMEM_TIMEOUT": "3",

@@ -15,10 +15,10 @@ import time
 import warnings
 
 import pytest
-from hymem_testing.http import Body
-from hymem_testing.proxy import Cut, Dropped, Endless
 
 from hymem import MEMORIES, PromptTooLong, WriteCall, Writer, WriterUnavailable, transport
+from hymem_testing.http import Body
+from hymem_testing.proxy import Cut, Dropped, Endless
 
 CALL = WriteCall([{"role": "user", "content": "I live in Oslo"}], MEMORIES)
 GOOD = '{"memories": ["Lives in Oslo"]}'
@@ -86,7 +86,14 @@ def test_nothing_of_the_users_environment_reaches_the_writer(hymem_writer, monke
     ("status", "error"), [(400, None), (401, None), (404, None), (500, None), (307, None)]
 )
 def test_statuses(hymem_writer, way, status, error):
-    body = {"error": {"message": "quotes: I live in Oslo", "type": "BadRequestError", "param": "x", "code": status}}
+    body = {
+        "error": {
+            "message": "quotes: I live in Oslo",
+            "type": "BadRequestError",
+            "param": "x",
+            "code": status,
+        }
+    }
     hymem_writer.reply(None, body=body, status=status, headers={"location": "/elsewhere"})
     with pytest.raises(WriterUnavailable) as raised:
         do(Writer(base_url=hymem_writer.base_url), way)

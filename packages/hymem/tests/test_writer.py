@@ -22,8 +22,8 @@ QUICKSTART = [
     },
     {
         "role": "user",
-        "content": "My name is Alex and I live in Seattle, where I work as a software engineer. I prefer Python, "
-        "and concise answers with code examples. I'm vegetarian.",
+        "content": "My name is Alex and I live in Seattle, where I work as a software engineer. "
+        "I prefer Python, and concise answers with code examples. I'm vegetarian.",
     },
 ]
 GOOD = '{"memories": ["Lives in Oslo"]}'
@@ -160,7 +160,9 @@ def test_an_error_of_the_main_model_is_its_own(hymem_writer):
 @pytest.mark.parametrize("content", [False, True])
 def test_the_record(hymem_writer, tmp_path, content):
     hymem_writer.reply(None, GOOD)
-    writer = Writer(base_url=hymem_writer.base_url, record=tmp_path, record_content=content, api_key="sk-planted")
+    writer = Writer(
+        base_url=hymem_writer.base_url, record=tmp_path, record_content=content, api_key="sk-planted"
+    )
     writer.write(WriteCall(QUICKSTART, MEMORIES))
     (file,) = tmp_path.iterdir()
     assert file.name == f"hymem-{os.getpid()}.jsonl"
