@@ -17,20 +17,21 @@ import matrix
 CELLS = {cell.name: cell for cell in matrix.cells()}
 
 
-@impl
+@impl  # type: ignore[untyped-decorator]  # tox is not looked into
 def tox_extend_envs() -> tuple[str, ...]:
     return tuple(CELLS)
 
 
-@impl
+@impl  # type: ignore[untyped-decorator]  # tox is not looked into
 def tox_add_core_config(core_conf: ConfigSet, state: State) -> None:
     work = Path(core_conf["work_dir"])
     for cell in CELLS.values():
         # Not our sources: a cell tests the wheels, as a user gets them.
-        install = ["uv", "pip", "install", "-q", "--python", "{env_python}", "--no-deps", "--no-index"]
+        python = work / cell.name / "bin" / "python"
+        install = ["uv", "pip", "install", "-q", "--python", str(python), "--no-deps", "--no-index"]
         install += ["--reinstall", "--find-links", str(work / "wheels"), *cell.distributions]
         report = f"--junitxml={work / 'reports'}/{cell.name}.xml"
-        pytest = ["python", "-m", "pytest", "-q", report, *cell.tests, "{posargs}"]
+        pytest = ["python", "-m", "pytest", "-q", report, *cell.tests, *(state.conf.pos_args(None) or ())]
         state.conf.memory_seed_loaders[cell.name].append(
             MemoryLoader(
                 description=f"{', '.join(cell.pins)} on Python {cell.python}",

@@ -207,8 +207,8 @@ def headline(text: str) -> None:
 
 def show_change(before: dict[str, Any], after: dict[str, Any]) -> None:
     headline("the configuration, before and after")
-    lines = [json.dumps(each, indent=2).splitlines() for each in (before, after)]
-    for line in difflib.unified_diff(*lines, "before.json", "after.json", lineterm="", n=2):
+    old, new = (json.dumps(each, indent=2).splitlines() for each in (before, after))
+    for line in difflib.unified_diff(old, new, "before.json", "after.json", lineterm="", n=2):
         print(line)
 
 
