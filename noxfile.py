@@ -57,6 +57,9 @@ def test(session: nox.Session) -> None:
                 failed += _cells(
                     session, names, minutes, ["--hymem-server=vllm", *marked], suffix=f" {model}"
                 )
+                if model == "smollm2":
+                    with _timed(minutes, "demo"):
+                        failed += _attempt("demo", lambda: _demos(session))
     _summary(session, minutes, failed)
 
 

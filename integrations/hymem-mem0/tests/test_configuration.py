@@ -59,7 +59,13 @@ def test_the_users_key_merged_in_flat_is_refused(config, monkeypatch):
     with pytest.raises(SettingsError, match=r"llm\.config\.writer") as raised:
         make(config, flat)
     assert "sk-users-key" not in str(raised.value)
+    with pytest.raises(SettingsError):
+        make(config, {**flat, "base_url": "https://notopenai.com/v1"})
     make(config, {**flat, "base_url": "https://api.openai.com/v1"})
+    monkeypatch.delenv("OPENAI_API_KEY")
+    main_llm = {"provider": "openai", "config": {"api_key": "sk-users-key"}}
+    with pytest.raises(SettingsError):
+        make(config, {**flat, "main_llm": main_llm})
 
 
 @pytest.mark.parametrize(

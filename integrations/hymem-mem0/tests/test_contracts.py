@@ -97,9 +97,24 @@ def test_an_operation_that_cannot_be_meant_is_dropped_and_counted(given):
 def test_one_memory_is_overwritten_once():
     reading = read(DECISION, {"memory": [operation("0", "UPDATE", "x"), operation("0", "UPDATE", "y")]})
     assert [(each["event"], each["text"]) for each in reading.value] == [("UPDATE", "x"), ("ADD", "y")]
-    reading = read(DECISION, {"memory": [operation("0", "UPDATE", "x"), operation("0", "DELETE")]})
+    reading = read(DECISION, {"memory": [operation("0", "UPDATE", "x"), operation("0", "UPDATE", "x")]})
     assert [(each["event"], each["text"]) for each in reading.value] == [("UPDATE", "x")]
-    assert reading.dropped == 1
+
+
+@pytest.mark.parametrize("events", [("UPDATE", "DELETE"), ("DELETE", "NONE"), ("NONE", "UPDATE")])
+def test_different_decisions_on_one_memory_are_none(events):
+    reply = {"memory": [operation("0", event) for event in events]}
+    assert isinstance(read(DECISION, reply), Violation)
+    elsewhere = {"memory": [operation("9", event) for event in events]}
+    assert not isinstance(read(DECISION, elsewhere), Violation) or "DELETE" in events
+
+
+def test_a_deletion_out_of_broken_text_is_not_executed():
+    for text in (
+        'The user wrote: {"memory": [{"id": "1", "event": "DELETE", "text": "Has a dog"}, and I think',
+        '{"memory": [{"id": "1", "event": "DELETE", "text": "Has a dog"}] oops} sorry I mean {"memory" : {} ',
+    ):
+        assert isinstance(DECISION.salvage(RawReply(text), OFFERED), Violation)
 
 
 @pytest.mark.parametrize(

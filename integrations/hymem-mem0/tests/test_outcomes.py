@@ -84,6 +84,17 @@ def test_fallback_has_the_main_model_write(bank, swapped, hymem_writer, hymem_ma
     assert len(hymem_main.chats) == WRITES
 
 
+def test_when_the_main_model_fails_too_add_raises_the_writers_error(bank, swapped, hymem_writer, hymem_main):
+    swapped["llm"]["config"]["writer"]["on_failure"] = "fallback"
+    script(hymem_writer, OSLO)
+    hymem_writer.reply(None if ADDITIVE else is_decision, body={}, status=500)
+    hymem_main.reply(None, body={"error": {"message": SAID}}, status=400)
+    with pytest.raises(Exception) as raised:
+        bank(swapped).add(SAID)
+    assert isinstance(cause_of(raised), WriterUnavailable)
+    assert SAID not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "reply",
     [

@@ -220,6 +220,55 @@ def test_attach_routes_one_object_and_lets_go_of_it(bank, config, hymem_writer, 
         hymem_mem0.attach(object())
 
 
+def test_what_wraps_an_attached_llm_is_left_and_ours_in_it_is_inert(config, hymem_writer, hymem_main):
+    hymem_mem0.register()
+    memory = mem0.Memory.from_config(config)
+    handle = hymem_mem0.attach(memory, base_url=hymem_writer.base_url)
+    assert memory.llm.client is not None  # what an application uses of its LLM is still there
+
+    class Wrapper:
+        def __init__(self, inner):
+            self.config = inner.config
+            self.generate_response = inner.generate_response
+
+    memory.llm = Wrapper(memory.llm)
+    assert [left.name for left in handle.disable()] == ["memory.llm"]
+    script(hymem_main, "Lives in Oslo")
+    memory.add("I live in Oslo.", user_id="ann")
+    assert hymem_writer.requests == []
+    assert len(hymem_main.chats) == WRITES
+
+
+def test_replacing_with_settings_that_cannot_work_leaves_the_old_ones_in_force(
+    config, hymem_writer, hymem_main, tmp_path
+):
+    script(hymem_writer, "Lives in Oslo")
+    handle = hymem_mem0.enable(base_url=hymem_writer.base_url)
+    with pytest.raises(SettingsError):
+        hymem_mem0.enable(record=tmp_path / "nowhere", replace=True)
+    assert handle.active
+    mem0.Memory.from_config(config).add("I live in Oslo.", user_id="ann")
+    assert len(hymem_writer.chats) == WRITES
+    assert hymem_main.chats == []
+
+
+def test_a_cancelled_add_is_counted_as_one(swapped, hymem_writer, events):
+    hymem_mem0.register()
+    script(hymem_writer, "Lives in Oslo")
+    hymem_writer.reply(None, facts_reply("Lives in Oslo"), delay=1.0)
+    memory = Bank(mem0.AsyncMemory, swapped).memory
+
+    async def given_up():
+        task = asyncio.ensure_future(memory.add("I live in Oslo.", user_id="ann"))
+        while not hymem_writer.requests:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(given_up())  # and waits for the thread
+    assert [event.outcome for event in events] == ["cancelled"]
+
+
 def test_an_objects_own_writer_is_nearer_than_the_process(swapped, hymem_writer, hymem_main):
     script(hymem_writer, "Lives in Oslo")
     hymem_mem0.enable(base_url="http://127.0.0.1:1/v1")

@@ -46,7 +46,6 @@ def test_a_good_reply_is_handed_on_byte_for_byte():
         ('{"memories": [["a"], "b"]}', ["a", "b"]),
         ('{"memories": [{"fact": "a"}, {"text": "b"}]}', ["a", "b"]),
         ('{"memories": {"text": "a"}}', ["a"]),
-        ('{"memories": [], "facts": ["a"]}', ["a"]),
     ],
 )
 def test_other_shapes_of_the_same_are_rendered_for_the_parser(text, value):
@@ -56,6 +55,10 @@ def test_other_shapes_of_the_same_are_rendered_for_the_parser(text, value):
     assert "normalised" in reading.steps
 
 
+def test_one_list_under_two_names_is_one_list():
+    assert read(MEMORIES, '{"memories": ["a"], "facts": ["a"]}').value == ["a"]
+
+
 def test_items_that_cannot_be_used_are_counted():
     reading = read(MEMORIES, '{"memories": ["a", 7, "", null, {"x": 1}]}')
     assert reading.value == ["a"]
@@ -63,7 +66,18 @@ def test_items_that_cannot_be_used_are_counted():
 
 
 @pytest.mark.parametrize(
-    "text", ['{"memories": null}', '{"memories": 3}', '{"other": []}', '{"memories": [7]}', "", "prose", "7"]
+    "text",
+    [
+        '{"memories": ["a"], "facts": ["b"]}',
+        '{"memories": [], "facts": ["b"]}',
+        '{"memories": null}',
+        '{"memories": 3}',
+        '{"other": []}',
+        '{"memories": [7]}',
+        "",
+        "prose",
+        "7",
+    ],
 )
 def test_what_has_nothing_usable_is_a_violation_and_not_an_empty_reply(text):
     violation = read(MEMORIES, text)

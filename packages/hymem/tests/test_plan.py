@@ -15,6 +15,7 @@ from hymem.plan import (
     ATTEMPTS,
     AskMain,
     CountTokens,
+    MainModelFailed,
     Received,
     Send,
     Sleep,
@@ -54,7 +55,8 @@ class Play:
             while True:
                 self.steps.append(step)
                 answer = self.answer(step)
-                step = plan.throw(answer) if isinstance(answer, TransportError) else plan.send(answer)
+                thrown = isinstance(answer, (TransportError, MainModelFailed))
+                step = plan.throw(answer) if thrown else plan.send(answer)
         except StopIteration as done:
             return done.value
 
@@ -143,6 +145,13 @@ def test_a_cut_reply_is_given_more_room():
     assert play.outcome() == ("ok", ["recovered"])
 
 
+@pytest.mark.parametrize("second", ['{"memories": []}', '{"memories": ["only"]}'])
+def test_a_recovery_that_says_less_does_not_replace_a_cut_reply(second):
+    play = Play(reply('{"memories": ["a", "b", "c", "d', "length"), reply(second))
+    assert play.run().value == ["a", "b", "c"]
+    assert play.tally.outcome == "partial"
+
+
 def test_cut_twice_the_fuller_reply_is_salvaged():
     short = '{"memories": ["a", "b'
     long = '{"memories": ["a", "b", "c", "d'
@@ -221,6 +230,7 @@ def test_retry_after_is_heeded_within_the_time():
     play = Play(TransportError("status", status=429, retry_after=300.0))
     with pytest.raises(WriterUnavailable):
         play.run()
+    assert not any(isinstance(step, Sleep) for step in play.steps)
 
 
 @pytest.mark.parametrize(
@@ -252,12 +262,12 @@ def too_many(**kwargs):
 
 def test_max_tokens_over_the_limit_is_corrected_once():
     over = too_many(param="max_tokens", max_model_len=4000)
-    play = Play(over, reply(GOOD))
+    play = Play(over, (1000, 4000), reply(GOOD))
     play.run()
-    assert [body["max_tokens"] for body in play.requests] == [4096, 2000]
+    assert [body["max_tokens"] for body in play.requests] == [4096, 3000]
     assert play.outcome() == ("ok", [])
     with pytest.raises(WriterUnavailable):
-        Play(over, over).run()
+        Play(over, (1000, 4000), over).run()
 
 
 def test_a_long_prompt_is_given_what_is_left():
@@ -266,6 +276,22 @@ def test_a_long_prompt_is_given_what_is_left():
     play.run()
     assert isinstance(play.steps[1], CountTokens)
     assert [body["max_tokens"] for body in play.requests] == [4096, 2000]
+
+
+def test_each_correction_is_made_once():
+    over = too_many(param="input_tokens", max_model_len=8000)
+    play = Play(*[over] * 9, count=(500, 8000))
+    with pytest.raises(WriterUnavailable):
+        play.run()
+    assert len(play.requests) == 2
+
+
+def test_no_correction_is_begun_when_the_time_is_up():
+    play = Play(After(120.0, too_many(param="max_tokens", max_model_len=4000)), count=(10, 4000))
+    with pytest.raises(WriterUnavailable) as raised:
+        play.run()
+    assert raised.value.kind == "timeout"
+    assert len(play.requests) == 1
 
 
 def test_a_prompt_that_leaves_no_room_is_told_with_its_numbers():
@@ -301,10 +327,31 @@ def test_fallback_reads_the_main_models_reply_through_the_same_contract():
     assert play.run().value == ["a"]
     assert isinstance(play.steps[-1], AskMain)
     assert play.outcome() == ("ok", ["fell_back", "normalised"])
-    play = Play(TransportError("timeout"), RawReply("rubbish"), on_failure="fallback")
+    for answer in (RawReply("rubbish"), MainModelFailed("RateLimitError")):
+        play = Play(TransportError("timeout"), answer, on_failure="fallback")
+        with pytest.raises(WriterUnavailable):
+            play.run()
+        assert play.tally.outcome == "failed"
+
+
+def test_messages_that_cannot_be_encoded_are_cleaned_once():
+    call = WriteCall(({"role": "user", "content": "I live in \ud83d Oslo"},), MEMORIES)
+    play = Play(TransportError("unencodable"), reply(GOOD), call=call)
+    play.run()
+    assert play.requests[1]["messages"] == [{"role": "user", "content": "I live in  Oslo"}]
+    assert play.outcome() == ("ok", ["reshaped"])
+    assert play.tally.requests == 1
     with pytest.raises(WriterUnavailable):
-        play.run()
-    assert play.tally.outcome == "failed"
+        Play(TransportError("unencodable"), TransportError("unencodable")).run()
+
+
+def test_a_fallback_that_is_left_in_the_middle_counts_as_cancelled():
+    tally = Tally()
+    plan = write_plan(WriteCall(MESSAGES, MEMORIES), WriterSettings(on_failure="fallback"), tally)
+    next(plan)
+    assert isinstance(plan.throw(TransportError("timeout")), AskMain)
+    plan.close()
+    assert tally.outcome == "cancelled"
 
 
 def test_a_plan_that_is_left_in_the_middle_counts_as_cancelled():

@@ -86,6 +86,11 @@ def test_a_bad_file_is_named(tmp_path, text):
         ({"base_url": "127.0.0.1:8000"}, "http"),
         ({"base_url": "http://me:secret@host/v1"}, "api_key"),
         ({"base_url": "http://host/v1/chat/completions"}, "/v1"),
+        ({"base_url": "http://host/v1?api_key=secret"}, "query"),
+        ({"base_url": "http://me:hunter2@h\u2100/v1"}, "http"),
+        ({"api_key": "sk-\u00e9"}, "header"),
+        ({"headers": {"x": "a\nb"}}, "header"),
+        ({"timeout": float("inf")}, "timeout"),
         ({"extra_body": {"temperature": 1}}, "temperature"),
         ({"extra_body": {"chat_template_kwargs": {"reasoning_effort": "low"}}}, "reasoning_effort"),
         ({"timeout": 0}, "timeout"),
@@ -104,6 +109,26 @@ def test_a_key_is_in_no_text():
         load_settings({"api_key": ["sk-planted"], "timeout": "sk-planted"}, environ={})
     assert "sk-planted" not in str(raised.value)
     assert raised.value.__context__ is None
+
+
+def test_a_key_read_from_a_file_loses_its_newline():
+    assert load_settings({"api_key": "sk-key\n"}, environ={}).api_key.get_secret_value() == "sk-key"
+
+
+def test_bad_values_are_not_quoted(tmp_path):
+    for arguments in ({"base_url": "http://me:hunter2@h\u2100/v1"}, {"base_url": "http://h/v1?hunter2"}):
+        with pytest.raises(SettingsError) as raised:
+            load_settings(arguments, environ={})
+        assert "hunter2" not in str(raised.value)
+    file = tmp_path / "hymem.toml"
+    file.write_bytes(b'api_key = "hunter2\xff"')
+    with pytest.raises(SettingsError, match="UTF-8") as raised:
+        load_settings(environ={"HYMEM_CONFIG": str(file)})
+    assert raised.value.__context__ is None
+
+
+def test_a_max_tokens_that_somebody_set_is_another_setting():
+    assert load_settings({"max_tokens": 4096}, environ={}) != load_settings(environ={})
 
 
 def test_settings_from_different_places_are_equal_if_their_values_are():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import gc
 import json
 import logging
@@ -18,7 +19,7 @@ import pytest
 
 from hymem import MEMORIES, PromptTooLong, WriteCall, Writer, WriterUnavailable, transport
 from hymem_testing.http import Body
-from hymem_testing.proxy import Cut, Dropped, Endless
+from hymem_testing.proxy import Cut, Dropped, Endless, Proxy
 
 CALL = WriteCall([{"role": "user", "content": "I live in Oslo"}], MEMORIES)
 GOOD = '{"memories": ["Lives in Oslo"]}'
@@ -180,6 +181,65 @@ def test_a_packed_body_is_refused(hymem_writer, way):
     assert raised.value.kind == "not_a_reply"
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_lone_surrogate_in_the_conversation_costs_a_character_and_not_the_write(hymem_writer, writer, way):
+    call = WriteCall([{"role": "user", "content": "I live in \ud83d Oslo"}], MEMORIES)
+    assert do(writer, way, call).value == ["Lives in Oslo"]
+    (sent,) = hymem_writer.requests
+    assert sent.json["messages"][0]["content"] == "I live in  Oslo"
+    assert writer.stats().steps == {"reshaped": 1}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_counts_of_another_type_do_not_cost_the_reply(hymem_writer, way):
+    usage = {"prompt_tokens": "many", "completion_tokens": None}
+    choice = {"message": {"role": "assistant", "content": GOOD}, "finish_reason": "stop"}
+    hymem_writer.reply(None, body={"choices": [choice], "usage": usage})
+    assert do(Writer(base_url=hymem_writer.base_url), way).value == ["Lives in Oslo"]
+
+
+def test_waiting_for_a_connection_is_part_of_the_time(hymem_writer):
+    """One connection, and a first write that holds it past the second one's time."""
+    hymem_writer.reply(None, GOOD, delay=1.5)
+    patient = Writer(base_url=hymem_writer.base_url, max_connections=1)
+    hurried = Writer(base_url=hymem_writer.base_url, max_connections=1, timeout=0.3)
+    thread = threading.Thread(target=patient.write, args=(CALL,))
+    thread.start()
+    while not hymem_writer.requests:
+        time.sleep(0.01)
+    with pytest.raises(WriterUnavailable) as raised:
+        hurried.write(CALL)
+    assert raised.value.kind == "timeout"
+    thread.join()
+    assert len(hymem_writer.requests) == 1
+    assert patient.stats().outcomes == {"ok": 1}
+
+
+def test_a_thread_that_nobody_waits_for_is_cancelled(hymem_writer, writer):
+    waiting = True
+
+    class Late(Body):
+        def send(self, handler):
+            nonlocal waiting
+            waiting = False
+            super().send(handler)
+
+    envelope = {"choices": [{"message": {"content": GOOD}, "finish_reason": "stop"}]}
+    hymem_writer.reply(None, answer=Late(envelope))
+    with pytest.raises(concurrent.futures.CancelledError):
+        writer.write(CALL, wanted=lambda: waiting)
+    assert writer.stats().outcomes == {"cancelled": 1}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_sdk_logs_nothing_of_a_write(hymem_writer, writer, caplog, way):
+    with caplog.at_level(logging.DEBUG):
+        do(writer, way)
+    assert "I live in Oslo" not in caplog.text
+    transport.close()
+    assert transport._not_ours not in logging.getLogger("openai._base_client").filters
+
+
 def closed_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -200,15 +260,14 @@ def test_after_five_failures_in_a_row_the_endpoint_rests_and_says_so_once(monkey
     assert len(rests) == 1
 
 
-def test_the_prompt_is_counted_by_the_server_when_there_is_no_room(hymem_writer, hymem_server):
-    if hymem_server.real:
-        pytest.skip("takes minutes of reading on the CPU")
+def test_the_prompt_is_counted_by_the_server_when_there_is_no_room(hymem_double):
     long = [{"role": "user", "content": "word " * 10_000}]
-    writer = Writer(base_url=hymem_writer.base_url, structured_output="always")
-    writer.write(WriteCall(long, MEMORIES))
-    paths = [each.path for each in hymem_writer.requests]
+    with Proxy(hymem_double.url) as proxy:
+        Writer(base_url=proxy.base_url, structured_output="always").write(WriteCall(long, MEMORIES))
+    paths = [each.path for each in proxy.requests]
     assert paths == ["/v1/chat/completions", "/tokenize", "/v1/chat/completions"]
-    assert hymem_writer.requests[-1].json["max_tokens"] < 4096
+    assert proxy.requests[-1].json["max_tokens"] < 4096
+    writer = Writer(base_url=hymem_double.base_url)
     with pytest.raises(PromptTooLong) as raised:
         writer.write(WriteCall(long + long, MEMORIES))
     assert raised.value.prompt_tokens > raised.value.max_model_len
@@ -217,10 +276,8 @@ def test_the_prompt_is_counted_by_the_server_when_there_is_no_room(hymem_writer,
 # -- processes, threads, loops -------------------------------------------------------------------
 
 
-def test_threads_get_their_own_replies(hymem_server):
-    if hymem_server.real:
-        pytest.skip("needs the double's replies, which are made of the words sent")
-    writer = Writer(base_url=hymem_server.base_url, structured_output="always")
+def test_threads_get_their_own_replies(hymem_double):
+    writer = Writer(base_url=hymem_double.base_url, structured_output="always")
     got = {}
 
     def work(n):
@@ -296,10 +353,8 @@ assert writer.stats().writes == 9
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_gets_its_own_replies(hymem_server):
-    if hymem_server.real:
-        pytest.skip("needs the double's replies, which are made of the words sent")
-    run_python(FORK, hymem_server.base_url, HYMEM_STRUCTURED_OUTPUT="always")
+def test_a_forked_child_gets_its_own_replies(hymem_double):
+    run_python(FORK, hymem_double.base_url, HYMEM_STRUCTURED_OUTPUT="always")
 
 
 async def test_a_cancelled_write_is_counted(hymem_writer):

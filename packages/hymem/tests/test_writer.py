@@ -145,16 +145,25 @@ async def test_fallback_to_an_async_main_model(hymem_writer):
     assert (await writer.awrite(WriteCall(QUICKSTART, MEMORIES), main=main)).text == GOOD
 
 
-def test_an_error_of_the_main_model_is_its_own(hymem_writer):
+def test_when_the_main_model_fails_too_the_writers_error_is_raised(hymem_writer):
     hymem_writer.reply(None, body={}, status=500)
     writer = Writer(base_url=hymem_writer.base_url, on_failure="fallback")
 
     def main():
-        raise ZeroDivisionError
+        raise ZeroDivisionError("quotes the prompt")
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(WriterUnavailable, match="ZeroDivisionError") as raised:
         writer.write(WriteCall(QUICKSTART, MEMORIES), main=main)
+    assert "quotes" not in str(raised.value)
     assert writer.stats().outcomes == {"failed": 1}
+
+
+def test_unknown_sites_are_counted_for_writer_and_process():
+    before = hymem.stats().unknown_sites
+    writer = Writer()
+    assert writer.note_unknown_site() == 1
+    assert writer.stats().unknown_sites == 1
+    assert hymem.stats().unknown_sites == before + 1
 
 
 @pytest.mark.parametrize("content", [False, True])

@@ -53,17 +53,23 @@ def _operations(value: JSON, facts: CallFacts) -> Parsed[list[Operation]] | Viol
     """Operations on the memories that this request offered, by the ids it offered them under.
 
     An UPDATE of an id that was not offered keeps its text, as an ADD; a DELETE of one is dropped.
-    The second operation that would overwrite one memory is treated likewise. Where the old text
-    an operation quotes is that of another memory, the whole reply is a violation: the model has
-    mixed up ids, and nothing may be overwritten on a guess.
+    So does a second UPDATE of one memory. Where different decisions are made on one memory, or
+    the old text an operation quotes is that of another, the whole reply is a violation: the model
+    has mixed up ids, and nothing may be overwritten on a guess.
     """
     found = items_of(value, ("memory", "memories"))
     if isinstance(found, Violation):
         return found
+    decided: dict[str, str] = {}
     for at, item in enumerate(found[0]):
-        if isinstance(item, dict) and _quotes_another(item, facts):
+        event = _event(item) if isinstance(item, dict) else None
+        if event is None:
+            continue
+        if _quotes_another(item, facts):
             return Violation(f"memory[{at}]", "the old text of the id it names", "that of another id")
-    overwritten: set[str] = set()
+        if event != "ADD" and decided.setdefault(_id(item), event) != event and _id(item) in facts.offered:
+            return Violation(f"memory[{at}]", "one decision on an id", "different ones")
+    overwritten: dict[str, str] = {}
 
     def operation(item: JSON) -> Item[Operation] | None:
         return _operation(item, facts, overwritten)
@@ -71,7 +77,7 @@ def _operations(value: JSON, facts: CallFacts) -> Parsed[list[Operation]] | Viol
     return checked_items(value, ("memory", "memories"), operation)
 
 
-def _operation(item: JSON, facts: CallFacts, overwritten: set[str]) -> Item[Operation] | None:
+def _operation(item: JSON, facts: CallFacts, overwritten: dict[str, str]) -> Item[Operation] | None:
     if not isinstance(item, dict):
         return None
     event = _event(item)
@@ -80,14 +86,14 @@ def _operation(item: JSON, facts: CallFacts, overwritten: set[str]) -> Item[Oper
     id_ = _id(item)
     known = id_ in facts.offered
     if event in ("UPDATE", "DELETE") and (not known or id_ in overwritten):
-        event = "ADD" if event == "UPDATE" else None
+        event = "ADD" if event == "UPDATE" and overwritten.get(id_) != text else None
     if event in ("DELETE", "NONE") and not text:
         text = facts.offered.get(id_, "")  # Mem0 passes over an operation without text
     if event is None or (not text and event != "NONE"):
         return None
     overwrites = event in ("UPDATE", "DELETE")
     if overwrites:
-        overwritten.add(id_)
+        overwritten[id_] = text
     made = {**item, "id": id_, "text": text, "event": event}
     return Item(made, changed=made != item, overwrites=overwrites, writes=event != "NONE")
 

@@ -16,6 +16,7 @@ from hymem import scope
 from hymem.contract import CallFacts, RawReply
 from hymem.errors import NoMainModel, SettingsError, WriteError
 from hymem.events import is_power_of_ten
+from hymem.patching import Switch
 from hymem.plan import WriteCall
 from hymem.settings import WriterSettings, load_settings
 from hymem.writer import Writer
@@ -50,20 +51,22 @@ class HyMemoryConfig(BaseLlmConfig):  # type: ignore[misc]  # mem0 has no types
         **flat: Any,
     ) -> None:
         super().__init__(
-            enable_vision=bool(flat.get("enable_vision")), vision_details=flat.get("vision_details")
+            max_tokens=flat.get("max_tokens") or 2000,  # Mem0's own default; for free text only
+            enable_vision=bool(flat.get("enable_vision")),
+            vision_details=flat.get("vision_details"),
         )
+        self.main_llm = _checked_main(main_llm)
         if writer is None:
-            self.settings = _from_flat_keys(flat)
+            self.settings = _from_flat_keys(flat, self.main_llm)
         else:
             _say_ignored(set(flat) - _MAINS, "`writer` is there, and counts alone")
             self.settings = load_settings(writer, framework="mem0", where=f"{HERE}.writer")
-        self.main_llm = _checked_main(main_llm)
         self.model = self.settings.model
         if self.settings.on_failure == "fallback" and self.main_llm is None:
             raise SettingsError(f'on_failure="fallback" needs a main model: set {HERE}.main_llm')
 
 
-def _from_flat_keys(flat: Mapping[str, Any]) -> WriterSettings:
+def _from_flat_keys(flat: Mapping[str, Any], main_llm: Mapping[str, Any] | None) -> WriterSettings:
     taken = {
         name: value
         for name, value in flat.items()
@@ -76,12 +79,13 @@ def _from_flat_keys(flat: Mapping[str, Any]) -> WriterSettings:
     _say_ignored({name for name in others if flat[name] is not None}, "they are no settings of the writer")
     settings = load_settings(taken, framework="mem0", where=HERE)
     key = settings.api_key.get_secret_value()
-    openai_s = (urlsplit(settings.base_url).hostname or "").endswith("openai.com")
-    if settings.source("api_key") == HERE and key == os.environ.get("OPENAI_API_KEY") and not openai_s:
+    host = urlsplit(settings.base_url).hostname or ""
+    users = {os.environ.get("OPENAI_API_KEY"), ((main_llm or {}).get("config") or {}).get("api_key")}
+    if settings.source("api_key") == HERE and key in users and not f".{host}".endswith(".openai.com"):
         raise SettingsError(
-            f"{HERE}.api_key is the OPENAI_API_KEY of the environment, probably merged in from a "
-            f"default configuration; it was not sent to {settings.base_url}. Put the writer's "
-            f"settings under {HERE}.writer"
+            f"{HERE}.api_key is the key of your own provider (OPENAI_API_KEY, or main_llm's), "
+            f"probably merged in from a default configuration; it was not sent to "
+            f"{settings.base_url}. Put the writer's settings under {HERE}.writer"
         )
     return settings
 
@@ -124,16 +128,25 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
         self._set(Writer(config.settings, framework="mem0"), main)
 
     @classmethod
-    def around(cls, main: Any, writer: Writer) -> HyMemoryLLM:
-        """The LLM that leaves `main` in charge of everything but writes."""
+    def around(cls, main: Any, writer: Writer, switch: Switch) -> HyMemoryLLM:
+        """The LLM that leaves `main` in charge of everything but writes, and of those too when
+        `switch` is off."""
         made = cls.__new__(cls)
-        made.config = main.config  # what Mem0 asks an LLM about, vision say, is the main model's
-        made._set(writer, main)
+        made.config = getattr(main, "config", None)  # what Mem0 reads there is the main model's
+        made._set(writer, main, switch)
         return made
 
-    def _set(self, writer: Writer, main: Any) -> None:
+    def _set(self, writer: Writer, main: Any, switch: Switch | None = None) -> None:
         self.writer = writer
         self.main = main
+        self._switch = switch
+
+    def __getattr__(self, name: str) -> Any:
+        """What else an application uses of its LLM object, its client say."""
+        main = vars(self).get("main")
+        if main is None or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(main, name)
 
     def __repr__(self) -> str:
         main = "none" if self.main is None else type(self.main).__name__
@@ -158,7 +171,8 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
         if tools is not None:
             asked |= {"tools": tools, "tool_choice": tool_choice}
         opened = scope.current()
-        if opened is None or tools:
+        off = self._switch is not None and not self._switch.on
+        if opened is None or tools or off:
             return self._ask_main(asked)
         return self._write(opened, asked)
 
@@ -187,7 +201,7 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
             response_format=asked.get("response_format"),
         )
         try:
-            return self.writer.write(call, main=self._fallback(asked)).text
+            return self.writer.write(call, main=self._fallback(asked), wanted=lambda: opened.open).text
         except WriteError as error:
             opened.failures.append(error)
             raise

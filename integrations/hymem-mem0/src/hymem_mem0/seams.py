@@ -234,7 +234,7 @@ class _RoutedLLM:
         from .models import HyMemoryLLM
 
         # What the object's own configuration says is nearer than what the process was told.
-        return llm if isinstance(llm, HyMemoryLLM) else HyMemoryLLM.around(llm, writer)
+        return llm if isinstance(llm, HyMemoryLLM) else HyMemoryLLM.around(llm, writer, self._switch)
 
     def __set__(self, memory: Any, llm: Any) -> None:
         vars(memory)["llm"] = llm
@@ -267,9 +267,12 @@ def attach_to(memory: Any, writer: Writer) -> Callable[[], list[Leftover]]:
     own = vars(memory)["llm"]
     if isinstance(own, HyMemoryLLM):
         raise SettingsError("this object's writes go to a writer already; disable() that first")
-    ours = memory.llm = HyMemoryLLM.around(own, writer)
+    switch = Switch()
+    switch.on = True
+    ours = memory.llm = HyMemoryLLM.around(own, writer, switch)
 
     def undo() -> list[Leftover]:
+        switch.on = False
         if vars(memory).get("llm") is not ours:
             return [Leftover("memory.llm")]
         memory.llm = own

@@ -16,6 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     from .backends import Backend, Backends
+    from .double import Double
     from .proxy import Proxy
 
 KINDS = ("double", "vllm", "external")
@@ -71,6 +72,16 @@ def _hymem_backends(pytestconfig: pytest.Config) -> Iterator[Backends]:
 def hymem_server(request: pytest.FixtureRequest, _hymem_backends: Backends) -> Backend:
     """The server with the model this test is for."""
     return _hymem_backends.get(model_of(request.node))
+
+
+@pytest.fixture
+def hymem_double() -> Iterator[Double]:
+    """The protocol double, whatever the other tests speak to: its replies are made of the words it
+    was sent, so that a test can tell whose they are."""
+    from .double import Double
+
+    with Double() as double:
+        yield double
 
 
 @pytest.fixture

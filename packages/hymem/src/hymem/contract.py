@@ -37,7 +37,6 @@ class CallFacts:
     """
 
     offered: Mapping[str, str] = field(default_factory=dict)
-    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +187,15 @@ def items_of(value: JSON, keys: Sequence[str]) -> tuple[list[JSON], bool] | Viol
     """The reply's list, and whether it stood where and as it should.
 
     Taken as well: the list alone, a single item in its place, lists inside the list, and the
-    names of `keys` after the first.
+    names of `keys` after the first. Under two names with different lists, neither is taken.
     """
     if isinstance(value, dict):
-        present = [key for key in keys if value.get(key)] or [key for key in keys if key in value]
+        present = [key for key in keys if key in value]
         if not present:
             return Violation("$", f"the key {keys[0]!r}", f"{len(value)} other keys")
         key = present[0]
+        if any(value[other] != value[key] for other in present[1:]):
+            return Violation("$", "one list", f"{len(present)} different ones")
         found = value[key]
         changed = key != keys[0]
     else:
@@ -272,8 +273,10 @@ def text_list(
     )
 
 
-MAX_TEXT = 400
-MAX_ITEMS = 32
+MAX_TEXT = 2000
+MAX_ITEMS = 64
+"""Well past any memory and any reply: a guided server closes a string or list that reaches its
+bound, and what it closed looks whole."""
 
 
 def list_schema(key: str, item: Mapping[str, JSON]) -> dict[str, JSON]:

@@ -22,6 +22,8 @@ MAX_DIGITS = 300
 MAX_REPAIR_CHARS = 16 * 1024
 """json-repair is superlinear: 16 KiB of unescaped quotes take over a second (0.64.6)."""
 MAX_SCANNED_CHARS = 8 << 20
+MAX_FAILED_SCANS = 256
+"""Braces in prose that turned out not to begin JSON. Each costs a look at what comes before it."""
 
 JSON = Any
 
@@ -31,6 +33,7 @@ class Work:
     """How much parsing one reply has cost."""
 
     scans: int = 0
+    failed_scans: int = 0
     scanned_chars: int = 0
     repaired_chars: int = 0
 
@@ -40,7 +43,7 @@ class Work:
 
     @property
     def exhausted(self) -> bool:
-        return self.scanned_chars > MAX_SCANNED_CHARS
+        return self.scanned_chars > MAX_SCANNED_CHARS or self.failed_scans > MAX_FAILED_SCANS
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Decoded:
 
     `as_sent`: the whole text is that JSON, and any strict parser reads it the same. `repaired`:
     text had to be mended, or lone surrogates and NULs taken out of strings. `cut`: a tail is
-    missing. `guessed`: another reading of the text is possible.
+    missing. `guessed`: the text had to be mended, or does not plainly begin with this value.
     """
 
     value: JSON
@@ -65,7 +68,6 @@ class Undecodable:
     """No JSON to be had. `reason` names the shape of the trouble, never the text."""
 
     reason: str
-    ambiguous: bool = False
     work: Work = field(default_factory=Work, compare=False)
 
 
@@ -180,11 +182,11 @@ def _may_be_deep(text: str) -> bool:
     return text.count("{") + text.count("[") > MAX_DEPTH
 
 
-def _refuse_depth(text: str, start: int) -> None:
-    """Raise before a parser that recurses sees nesting past the bound."""
-    depth = 0
+def _refuse_depth(text: str, start: int) -> int:
+    """Raise before a parser that recurses sees nesting past the bound; where the value ends."""
+    depth, end = 0, start
     for token in _TOKEN.finditer(text, start):
-        first = token.group()[0]
+        first, end = token.group()[0], token.end()
         if first in "[{":
             depth += 1
             if depth > MAX_DEPTH:
@@ -192,7 +194,8 @@ def _refuse_depth(text: str, start: int) -> None:
         elif first in "]}":
             depth -= 1
             if depth <= 0:
-                return
+                break
+    return end
 
 
 def _parse_whole(text: str) -> JSON:
@@ -208,6 +211,11 @@ _DIRTY = re.compile("[\x00\ud800-\udfff]")
 
 def _is_dirty(text: str) -> bool:
     return _DIRTY.search(text) is not None
+
+
+def cleaned(value: JSON) -> JSON:
+    """`value` without lone surrogates and NULs in its strings."""
+    return _cleaned(value)[0]
 
 
 def _cleaned(value: JSON) -> tuple[JSON, bool]:
@@ -227,7 +235,7 @@ def _cleaned(value: JSON) -> tuple[JSON, bool]:
 def _finish(value: JSON, text: str, work: Work, *, as_sent: bool) -> Decoded | Undecodable:
     dirty = False
     # A dirty string can come from an escape or, through the envelope's own escapes, raw.
-    if "\\u" in text or (not text.isascii() and _is_dirty(text)):
+    if "\\" in text or _is_dirty(text):
         value, dirty = _cleaned(value)
     return Decoded(value, as_sent=as_sent and not dirty, repaired=dirty, work=work)
 
@@ -257,6 +265,7 @@ def _unwrap(value: JSON, keys: Sequence[str]) -> JSON:
 def _find(text: str, keys: Sequence[str], work: Work) -> Decoded | Undecodable:
     objects: list[JSON] = []
     others: list[JSON] = []
+    deep = _may_be_deep(text)
     position = 0
     while mark := _MARK.search(text, position):
         if mark["open"]:
@@ -270,8 +279,9 @@ def _find(text: str, keys: Sequence[str], work: Work) -> Decoded | Undecodable:
             position = mark.end()
         else:
             try:
-                value, position = _value_at(text, mark.start(), work)
+                value, position = _value_at(text, mark.start(), work, deep=deep)
             except (ValueError, RecursionError) as error:
+                work.failed_scans += 1
                 if work.exhausted:
                     return Undecodable("more braces than are looked into", work=work)
                 if _LOOKS_LIKE_JSON.match(text, mark.start()):
@@ -289,15 +299,15 @@ def _choose(found: list[JSON], text: str, work: Work) -> Decoded | Undecodable:
     if not found:
         return Undecodable("no JSON", work=work)
     if any(each != found[0] for each in found[1:]):
-        return Undecodable(f"{len(found)} JSON values that could be meant", ambiguous=True, work=work)
+        return Undecodable(f"{len(found)} JSON values that could be meant", work=work)
     return _finish(found[0], text, work, as_sent=False)
 
 
-def _value_at(text: str, start: int, work: Work) -> tuple[JSON, int]:
+def _value_at(text: str, start: int, work: Work, *, deep: bool) -> tuple[JSON, int]:
+    if deep and text[start : start + 1] in ("{", "["):
+        work.scanned_chars += _refuse_depth(text, start) - start
     end = len(text)
     try:
-        if _may_be_deep(text):
-            _refuse_depth(text, start)
         value, end = _LENIENT.raw_decode(text, start)
         return value, end
     except json.JSONDecodeError as error:
@@ -311,6 +321,8 @@ def _value_at(text: str, start: int, work: Work) -> tuple[JSON, int]:
 # -- salvage -------------------------------------------------------------------------------------
 
 _SPACE = re.compile(r"[ \t\r\n]*")
+_LIST_ALONE = re.compile(r"()\s*(?:```\w*\s*)?\[")
+_BEGINS_PLAINLY = re.compile(r"\s*(?:```\w*\s*)?(?:\{|\Z)")
 
 
 def _outside_thoughts(text: str) -> tuple[str, bool]:
@@ -324,29 +336,33 @@ def _outside_thoughts(text: str) -> tuple[str, bool]:
 
 def _complete_items(text: str, keys: Sequence[str], work: Work) -> Decoded | Undecodable | None:
     """The items of the expected list that are whole; None where the list is not merely cut."""
-    starts = re.compile(r'"(?:' + "|".join(map(re.escape, keys)) + r')"\s*:\s*\[') if keys else None
-    begin = starts.search(text) if starts else None
-    if starts is None or begin is None:
+    if not keys:
+        return None
+    starts = re.compile(r'"(' + "|".join(map(re.escape, keys)) + r')"\s*:\s*\[')
+    begin = starts.search(text) or _LIST_ALONE.match(text)
+    if begin is None:
         return None
     if starts.search(text, begin.end()):
-        return Undecodable("several lists that could be meant", ambiguous=True, work=work)
-    key = begin.group().split('"', 2)[1]
+        return Undecodable("several lists that could be meant", work=work)
+    # Of a reply that only breaks off, the items before the break are as the model meant them.
+    # Anything else that is broken is read as well as can be, but not to overwrite by it.
+    plain = _BEGINS_PLAINLY.match(text, 0, begin.start()) is not None
+    deep = _may_be_deep(text)
+    key = begin[1] or keys[0]
     items: list[JSON] = []
     position = begin.end()
     while True:
         position = _SPACE.match(text, position).end()  # type: ignore[union-attr]  # matches the empty string
         if text[position : position + 1] == "]":
-            return Decoded({key: items}, repaired=True)
+            return Decoded({key: items}, repaired=True, guessed=True)
         try:
-            item, position = _value_at(text, position, work)
+            item, position = _value_at(text, position, work, deep=deep)
         except json.JSONDecodeError:
-            if work.exhausted or not _runs_out(text, position):
+            if not _runs_out(text, position, depth=1):
                 return None
-            return (
-                Decoded({key: items}, cut=True)
-                if items
-                else Undecodable("a list cut in its first item", work=work)
-            )
+            if not items:
+                return Undecodable("a list cut in its first item", work=work)
+            return Decoded({key: items}, cut=True, guessed=not plain)
         except (ValueError, RecursionError) as error:
             return Undecodable(str(error), work=work)
         items.append(item)
@@ -354,20 +370,19 @@ def _complete_items(text: str, keys: Sequence[str], work: Work) -> Decoded | Und
         if text[position : position + 1] == ",":
             position += 1
         elif position >= len(text):
-            return Decoded({key: items}, cut=True)
+            return Decoded({key: items}, cut=True, guessed=not plain)
         elif text[position] != "]":
             return None
 
 
-def _runs_out(text: str, start: int) -> bool:
-    """Whether the list whose item begins at `start` is never closed: it was cut there."""
-    depth = 0
+def _runs_out(text: str, start: int, depth: int) -> bool:
+    """Whether what is open at `start`, `depth` brackets of it, is never closed: the text was cut."""
     for token in _TOKEN.finditer(text, start):
         first = token.group()[0]
         if first == '"' and not token["closed"]:
             return True
         depth += (first in "[{") - (first in "]}")
-        if depth < 0:
+        if depth <= 0 and first in "]}":
             return False
     return True
 
@@ -381,6 +396,8 @@ def _mend(text: str, work: Work) -> Decoded | Undecodable:
     body = text[min(brackets) :]
     if len(body) > MAX_REPAIR_CHARS:
         return Undecodable(f"broken JSON, too long to mend ({len(body)} characters)", work=work)
+    if _runs_out(body, 0, depth=0):
+        return Undecodable("JSON that is cut", work=work)  # mending would make half a text whole
     if _may_be_deep(body):
         try:
             _refuse_depth(body, 0)
@@ -392,6 +409,6 @@ def _mend(text: str, work: Work) -> Decoded | Undecodable:
         value = _parse_whole(json.dumps(json_repair.loads(body, skip_json_loads=True)))
     except Exception as error:  # whatever a third-party parser raises on rubbish is no JSON
         return Undecodable(f"JSON that cannot be mended ({type(error).__name__})", work=work)
-    if not isinstance(value, (dict, list)) or not value:
+    if not value or not isinstance(value, dict if body[0] == "{" else list):
         return Undecodable("no JSON", work=work)
     return Decoded(value, repaired=True, guessed=True)

@@ -133,6 +133,11 @@ def stats() -> Stats:
     return _process.read()
 
 
+def count_unknown_site() -> None:
+    """Count, for the process, a write whose call site no catalogue knows."""
+    _process.unknown_site()
+
+
 Observer = Callable[[WriteEvent], None]
 _observers: list[Observer] = []
 
@@ -174,7 +179,7 @@ def _log(event: WriteEvent) -> None:
     logger = logging.getLogger(f"hymem.{event.framework}" if event.framework else "hymem")
     again = f" ({times} times so far)" if times > 1 else ""
     if event.outcome == "failed":
-        logger.error("a memory write failed%s: %s", again, event.message)
+        logger.error("a memory write failed%s: %s", again, event.message or f"{event.site}: {event.error}")
     else:
         logger.warning("%s: kept %d items, lost %d%s", event.site, event.kept, event.dropped, again)
 
@@ -221,8 +226,8 @@ class Record:
     def add(self, event: WriteEvent, content: Mapping[str, Any] | None) -> None:
         """Append a line; past the size bound say so once and stop. Never raises."""
         row = {**asdict(event), **({"content": content} if content else {})}
-        line = json.dumps(row, ensure_ascii=True, default=str).encode() + b"\n"
         try:
+            line = json.dumps(row, ensure_ascii=True, default=str).encode() + b"\n"
             with self._lock:
                 file = self._open()
                 if os.fstat(file).st_size + len(line) <= MAX_RECORD:
@@ -232,3 +237,6 @@ class Record:
                     logging.getLogger("hymem").error("record: %s is full; no more is kept", self._directory)
         except (OSError, SettingsError) as error:
             logging.getLogger("hymem").error("record: an event could not be kept: %s", error)
+        except (ValueError, TypeError, RecursionError) as error:  # content that is no JSON
+            name = type(error).__name__
+            logging.getLogger("hymem").error("record: an event could not be written: %s", name)

@@ -113,6 +113,10 @@ class Handle:
             undo, self._undo = self._undo, None
             return undo() if undo is not None else []
 
+    def hand_over(self) -> None:
+        """Let another handle have what is in force."""
+        self._undo = None
+
     def status(self) -> dict[str, bool]:
         """Place in the framework → whether our code is there, compared at this moment."""
         return self._integration.status()
@@ -181,7 +185,7 @@ class Integration:
         with self.lock:
             wanted = load_settings(settings, framework=self.framework.id)
             running = self._enabled
-            if running is not None and running.active and running.writer is not None:
+            if running is not None and running.writer is not None and running.active:
                 if running.writer.settings == wanted:
                     return running
                 if not replace:
@@ -189,18 +193,23 @@ class Integration:
                         f"{self.framework.id} is enabled with other settings already; disable() that "
                         "handle, or pass replace=True"
                     )
-                running.disable()
             writer = Writer(wanted, framework=self.framework.id)
-            self._hold()
-            try:
-                self._routed.apply()
-            except BaseException:
-                self._let_go()
-                raise
+            if running is not None and running.active:
+                running.hand_over()  # the routing stays, so that no write slips by in between
+            else:
+                self._route()
             self.writer = writer
             self.say_what_skip_cannot(wanted)
             self._enabled = Handle(self, "enable", writer, self._disable)
             return self._enabled
+
+    def _route(self) -> None:
+        self._hold()
+        try:
+            self._routed.apply()
+        except BaseException:
+            self._let_go()
+            raise
 
     def attach(self, target: Any, writer: Writer) -> Handle:
         """Route the writes of one object."""

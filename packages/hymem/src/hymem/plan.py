@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from .contract import FREE_TEXT, CallFacts, Contract, RawReply, Reading, Violation
+from .decode import cleaned
 from .errors import PromptTooLong, ReplyRejected, WriteError, WriterUnavailable
 from .settings import WriterSettings
 
@@ -22,6 +23,7 @@ T = TypeVar("T")
 ATTEMPTS = 4
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0  # seconds between attempts: 0.5, 1, 2, plus up to a quarter
 LEAST_ROOM = 256  # tokens a reply must have room for
+MANY_TOKENS = 1 << 20
 WORTH_ANOTHER_TRY = frozenset({408, 429, 502, 503, 504})
 
 
@@ -94,7 +96,6 @@ class TransportError(Exception):
         retry_after: float | None = None,
         max_model_len: int | None = None,
         prompt_tokens: int | None = None,
-        detail: str = "",
     ) -> None:
         super().__init__(kind)
         self.kind = kind
@@ -104,7 +105,11 @@ class TransportError(Exception):
         self.retry_after = retry_after
         self.max_model_len = max_model_len
         self.prompt_tokens = prompt_tokens
-        self.detail = detail
+
+
+class MainModelFailed(Exception):
+    """The main model raised when it was asked to write. Carries the name of what it raised: the
+    error itself may quote the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +143,7 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class AskMain:
-    """Have the main model write this one; answered with a `RawReply`."""
+    """Have the main model write this one; answered with a `RawReply`, or `MainModelFailed`."""
 
 
 Step = Send | CountTokens | Sleep | AskMain
@@ -195,18 +200,26 @@ def _write(asking: _Asking[T]) -> Generator[Step, Any, tuple[Reading[T], RawRepl
         return read, reply
     replies = [reply]
     second = second_request(first, reply, asking.call, asking.settings)
-    if second != first and asking.clock() < asking.deadline:
+    if second != first:
         try:
             again = (yield from _ask_with_room(asking, second)).reply
         except WriteError:
             pass  # a recovery that fails must not lose what the first reply gave
         else:
             recovered = contract.read(again, facts)
-            if isinstance(recovered, Reading):
+            if isinstance(recovered, Reading) and not _says_less(asking, recovered, reply):
                 asking.tally.steps.add("recovered")
                 return recovered, again
             replies.insert(0, again)
     return _salvage(asking, replies, read)
+
+
+def _says_less(asking: _Asking[T], recovered: Reading[T], first: RawReply) -> bool:
+    """Whether a recovery has fewer items than were whole in the cut reply it was to replace."""
+    if not first.cut:
+        return False
+    saved = asking.call.contract.salvage(first, asking.call.facts)
+    return isinstance(saved, Reading) and saved.kept > recovered.kept
 
 
 def _salvage(
@@ -239,16 +252,20 @@ def _conclude(tally: Tally, reading: Reading[T], reply: RawReply) -> Reply[T]:
 
 def _after_failure(asking: _Asking[T], error: WriteError) -> Generator[Step, Any, Reply[T]]:
     call, tally = asking.call, asking.tally
-    tally.outcome = "failed"
     if asking.settings.on_failure == "fallback":
-        reply: RawReply = yield AskMain()
-        read = call.contract.read(reply, call.facts)
-        if isinstance(read, Violation):
+        try:
+            reply: RawReply | None = yield AskMain()
+        except MainModelFailed as failure:
+            reply = None
+            error.args = (f"{error}; and the main model, asked instead, raised {failure}",)
+        read = call.contract.read(reply, call.facts) if reply is not None else None
+        if isinstance(read, Violation) and reply is not None:
             read = call.contract.salvage(reply, call.facts)
-        if isinstance(read, Reading):
+        if isinstance(read, Reading) and reply is not None:
             tally.steps.add("fell_back")
             return _conclude(tally, read, reply)
-    elif asking.settings.on_failure == "skip" and call.contract.unchanged is not None:
+    tally.outcome = "failed"
+    if asking.settings.on_failure == "skip" and call.contract.unchanged is not None:
         return Reply(call.contract.unchanged(call.facts))
     raise error
 
@@ -294,8 +311,7 @@ def second_request(
 
 
 def _max_tokens(call: WriteCall[Any], settings: WriterSettings) -> int:
-    explicit = settings.source("max_tokens") != "default"
-    if call.contract.schema is None and call.max_tokens is not None and not explicit:
+    if call.contract.schema is None and call.max_tokens is not None and not settings.sets_max_tokens:
         return call.max_tokens  # free text keeps the length the framework asked for
     return settings.max_tokens
 
@@ -321,17 +337,7 @@ def _ask_with_room(asking: _Asking[Any], request: Request) -> Asked:
         if error.param in corrected or error.param not in ("max_tokens", "input_tokens", "input_text"):
             raise _unavailable(asking, error)
         corrected.add(error.param)
-        if error.param == "max_tokens":
-            request = _with_less(asking, request, error)
-        else:
-            request = yield from _with_what_is_left(asking, request, error)
-
-
-def _with_less(asking: _Asking[Any], request: Request, error: TransportError) -> Request:
-    limit = error.max_model_len
-    if limit is None or limit // 2 >= request.body["max_tokens"]:
-        raise _unavailable(asking, error)
-    return request.with_(max_tokens=limit // 2)
+        request = yield from _with_what_is_left(asking, request, error)
 
 
 def _with_what_is_left(
@@ -342,8 +348,8 @@ def _with_what_is_left(
         raise _too_long(asking, None, error.max_model_len)
     try:
         count, limit = yield CountTokens(request, asking.deadline)
-    except TransportError:
-        room = request.body["max_tokens"] // 4
+    except TransportError:  # a server without that route
+        room = min(request.body["max_tokens"], error.max_model_len or MANY_TOKENS) // 4
         if room < LEAST_ROOM:
             raise _too_long(asking, error.prompt_tokens, error.max_model_len) from None
         return request.with_(max_tokens=room)
@@ -370,6 +376,11 @@ def _ask(asking: _Asking[Any], request: Request) -> Asked:
             return received
         if failure.status == 400:
             raise _Refused(failure)
+        if failure.kind == "unencodable" and "reshaped" not in asking.tally.steps:
+            asking.tally.steps.add("reshaped")
+            asking.tally.requests -= 1  # nothing was sent
+            request = request.with_(messages=cleaned(list(request.body["messages"])))
+            continue
         attempt += 1
         pause = _pause(failure, attempt, asking.jitter())
         if pause is None or attempt == ATTEMPTS or asking.clock() + pause >= asking.deadline:
@@ -398,6 +409,7 @@ _KINDS = {
     "too_large": "the writer's server sent more than is read",
     "resting": "the writer's server failed too often and is left alone for a while",
     "not_a_reply": "the writer's server answered with something that is not a chat completion",
+    "unencodable": "the request cannot be encoded as JSON in UTF-8",
 }
 _HINTS = {
     400: "it refuses the request",
@@ -418,8 +430,6 @@ def _unavailable(asking: _Asking[Any], error: TransportError) -> WriterUnavailab
             what += f" ({hint})"
         if error.type or error.param:
             what += f", type {error.type!r}, param {error.param!r}"
-    if error.detail:
-        what += f": {error.detail}"
     return WriterUnavailable(
         f"{asking.call.site}: {what}; {tally.requests} request(s) in "
         f"{asking.clock() - asking.started:.1f} s of {settings.timeout:g} s "

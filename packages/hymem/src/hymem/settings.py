@@ -73,7 +73,7 @@ class WriterSettings(BaseModel):
     and lets any other value win over the template's. None sends nothing."""
     structured_output: Literal["never", "on_violation", "always"] = Field(default="on_violation")
     """When a `json_schema` is sent: never, on the one recovery request, or from the first."""
-    timeout: float = Field(default=120.0, gt=0.0)
+    timeout: float = Field(default=120.0, gt=0.0, allow_inf_nan=False)
     """Seconds for all of one write: queue, attempts, backoff and recovery together."""
     on_failure: Literal["raise", "skip", "fallback"] = Field(default="raise")
     max_connections: int = Field(default=32, ge=1)
@@ -88,14 +88,29 @@ class WriterSettings(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _is_an_api_root(cls, value: str) -> str:
-        parts = urlsplit(value)
+        try:
+            parts = urlsplit(value)
+        except ValueError:
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("expected an http:// or https:// address such as http://127.0.0.1:8000/v1")
         if parts.username or parts.password:
             raise ValueError("has a user name or password in it; put the key in api_key or headers")
+        if parts.query or parts.fragment:
+            raise ValueError("has a query or fragment; put a key in api_key or headers")
         if parts.path.rstrip("/").endswith("/chat/completions"):
             raise ValueError("goes past the API root; end it with /v1")
         return value.rstrip("/")
+
+    @field_validator("api_key")
+    @classmethod
+    def _can_be_sent(cls, value: SecretStr) -> SecretStr:
+        return SecretStr(_header_value(value))
+
+    @field_validator("headers")
+    @classmethod
+    def _can_all_be_sent(cls, value: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+        return {name: SecretStr(_header_value(each)) for name, each in value.items()}
 
     @field_validator("extra_body")
     @classmethod
@@ -122,14 +137,28 @@ class WriterSettings(BaseModel):
         default = "argument" if name in self.model_fields_set else "default"
         return self._sources.get(name, default)
 
+    @property
+    def sets_max_tokens(self) -> bool:
+        """Whether somebody set `max_tokens`: then it holds for free text, too."""
+        return self.source("max_tokens") != "default"
+
     def __eq__(self, other: object) -> bool:
-        # What a writer does depends on the values, not on where they came from.
+        # What a writer does depends on the values, and on whether max_tokens was set at all, but
+        # not on where they came from.
         if not isinstance(other, WriterSettings):
             return NotImplemented
-        return self.__dict__ == other.__dict__
+        return self.__dict__ == other.__dict__ and self.sets_max_tokens == other.sets_max_tokens
 
     def __hash__(self) -> int:
         return hash((self.base_url, self.model))
+
+
+def _header_value(secret: SecretStr) -> str:
+    """A header's value without the newline that reading it from a file leaves."""
+    value = secret.get_secret_value().strip()
+    if not (value.isascii() and value.isprintable()):
+        raise ValueError("has characters that no header can carry")
+    return value
 
 
 _NAMES = tuple(WriterSettings.model_fields)
@@ -251,12 +280,18 @@ def _file_layers(named: str | None, framework: str | None) -> list[Layer]:
     path = Path(named)
     if not path.is_absolute():
         raise SettingsError(f"HYMEM_CONFIG has to be an absolute path, found {named!r}")
+    table: dict[str, Any] | None = None
+    problem = ""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"HYMEM_CONFIG: cannot read {named}: {error.strerror}") from None
+        problem = f"cannot read {named}: {error.strerror}"
+    except UnicodeDecodeError:
+        problem = f"{named} is not UTF-8"
     except ValueError as error:
-        raise SettingsError(f"HYMEM_CONFIG: {named} is not TOML: {error}") from None
+        problem = f"{named} is not TOML: {error}"
+    if table is None:  # outside the `except`: a decoding error holds the file, a key in it
+        raise SettingsError(f"HYMEM_CONFIG: {problem}")
     plain: list[tuple[str, Any, str]] = []
     own: list[tuple[str, Any, str]] = []
     for key, value in table.items():

@@ -85,6 +85,9 @@ def send(endpoint: Endpoint, request: Request, deadline: float) -> Received | Tr
     shared = _shared(endpoint)
     if shared.resting():
         return TransportError("resting")
+    # Waiting for a connection inside the client would not shorten the read that comes after.
+    if not shared.free.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
+        return TransportError("timeout")
     token = _deadline.set(deadline)
     try:
         outcome = _received(shared.client.chat.completions.create(**_arguments(request, deadline)))
@@ -92,6 +95,7 @@ def send(endpoint: Endpoint, request: Request, deadline: float) -> Received | Tr
         outcome = _failure(error)
     finally:
         _deadline.reset(token)
+        shared.free.release()
     shared.note(outcome)
     return outcome
 
@@ -119,7 +123,10 @@ async def asend(endpoint: Endpoint, request: Request, deadline: float) -> Receiv
     token = _deadline.set(deadline)
     try:
         client = await _loop_client(endpoint)
-        outcome = _received(await client.chat.completions.create(**_arguments(request, deadline)))
+        asking = client.chat.completions.create(**_arguments(request, deadline))
+        outcome = _received(await asyncio.wait_for(asking, max(deadline - time.monotonic(), 0.0)))
+    except (asyncio.TimeoutError, TimeoutError):
+        outcome = TransportError("timeout")
     except Exception as error:
         outcome = _failure(error)
     finally:
@@ -186,9 +193,8 @@ def _received(completion: Any) -> Received | TransportError:
             raise TypeError
         calls = tuple(each.model_dump() for each in choice.message.tool_calls or ())
         reply = RawReply(text or "", calls, choice.finish_reason)
-        if usage is None:
-            return Received(reply)
-        return Received(reply, usage.prompt_tokens, usage.completion_tokens)
+        counts = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
+        return Received(reply, *(count if isinstance(count, int) else None for count in counts))
     except (TypeError, IndexError, KeyError, AttributeError):
         return TransportError("not_a_reply")
 
@@ -220,7 +226,9 @@ def _failure(error: Exception) -> TransportError:
         if isinstance(cause, _Stopped):
             return TransportError(cause.kind)
         cause = cause.__cause__ or cause.__context__
-    if isinstance(error, (ValueError, RecursionError)) and not isinstance(error, UnicodeEncodeError):
+    if isinstance(error, UnicodeEncodeError):  # its text and attributes hold the whole request
+        return TransportError("unencodable")
+    if isinstance(error, (ValueError, RecursionError)):
         return TransportError("not_a_reply")  # a body that is no JSON
     if isinstance(error, openai.APIStatusError):
         return _status_failure(error)
@@ -255,7 +263,7 @@ def _status_failure(error: openai.APIStatusError) -> TransportError:
 
 def _word(value: object) -> str | None:
     """A server's `param` or `type`, if it is a name and not a sentence of ours sent back."""
-    return value if isinstance(value, str) and re.fullmatch(r"[\w.\- ]{1,64}", value) else None
+    return value if isinstance(value, str) and re.fullmatch(r"[\w.-]{1,40}( \w{1,20})?", value) else None
 
 
 def _seconds(value: str | None) -> float | None:
@@ -278,6 +286,7 @@ class _Shared:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+        self.free = threading.BoundedSemaphore(endpoint.max_connections)
         self._client: openai.OpenAI | None = None
         self._lock = threading.Lock()
         self._failures = 0
@@ -317,6 +326,14 @@ class _Shared:
             )
 
 
+_SDK_LOG = "openai._base_client"
+
+
+def _not_ours(record: logging.LogRecord) -> bool:
+    """At DEBUG, openai 1 and 2 log each request with its messages. Ours are private."""
+    return _deadline.get(None) is None
+
+
 @dataclass(slots=True)
 class _OnLoop:
     loop: weakref.ref[asyncio.AbstractEventLoop]
@@ -340,6 +357,7 @@ def _shared(endpoint: Endpoint) -> _Shared:
                 if not _by_endpoint:
                     on_fork(_forget)
                     atexit.register(close)
+                    logging.getLogger(_SDK_LOG).addFilter(_not_ours)
                 found = _by_endpoint[endpoint] = _Shared(endpoint)
     return found
 
@@ -394,6 +412,7 @@ def close() -> None:
     for each in shared:
         each.close()
     atexit.unregister(close)
+    logging.getLogger(_SDK_LOG).removeFilter(_not_ours)
 
 
 def _forget() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -10,9 +11,21 @@ from typing import Any, TypeVar
 
 from . import transport
 from .contract import RawReply
-from .errors import WriteError
-from .events import Counters, Record, Stats, WriteEvent, publish
-from .plan import AskMain, CountTokens, Reply, Send, Sleep, Step, Tally, TransportError, WriteCall, write_plan
+from .errors import SettingsError, WriteError
+from .events import Counters, Record, Stats, WriteEvent, count_unknown_site, publish
+from .plan import (
+    AskMain,
+    CountTokens,
+    MainModelFailed,
+    Reply,
+    Send,
+    Sleep,
+    Step,
+    Tally,
+    TransportError,
+    WriteCall,
+    write_plan,
+)
 from .settings import NO_KEY, WriterSettings, load_settings
 
 T = TypeVar("T")
@@ -20,6 +33,8 @@ Main = Callable[[], RawReply]
 AsyncMain = Callable[[], Awaitable[RawReply]]
 
 log = logging.getLogger("hymem")
+
+_ERRORS = (TransportError, MainModelFailed)  # answers that are thrown into a plan
 
 
 class Writer:
@@ -61,10 +76,21 @@ class Writer:
 
     def note_unknown_site(self) -> int:
         """Count a write whose call site the catalogue does not know; how many there were."""
+        count_unknown_site()
         return self._counters.unknown_site()
 
-    def write(self, call: WriteCall[T], *, main: Main | None = None) -> Reply[T]:
+    def write(
+        self,
+        call: WriteCall[T],
+        *,
+        main: Main | None = None,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> Reply[T]:
         """Have memory written. `main` asks the main model instead, for `on_failure="fallback"`.
+
+        `wanted` says whether anybody still waits: a thread cannot be cancelled, and what an async
+        framework runs in one goes on when its caller has gone. Such a write is counted as
+        cancelled, and ends in `concurrent.futures.CancelledError`.
 
         Raises `WriterUnavailable`, `PromptTooLong` or `ReplyRejected`.
         """
@@ -72,17 +98,21 @@ class Writer:
         plan = write_plan(call, self.settings, tally)
         try:
             step = next(plan)
-            while True:
+            while wanted():
                 answer = self._do(step, main)
-                step = plan.throw(answer) if isinstance(answer, TransportError) else plan.send(answer)
+                step = plan.throw(answer) if isinstance(answer, _ERRORS) else plan.send(answer)
         except StopIteration as done:
             reply: Reply[T] = done.value
-            return reply
+            if wanted():
+                return reply
         except Exception as error:
             self._mark(tally, call, error)
             raise
         finally:
+            if not wanted():
+                tally.outcome = "cancelled"
             self._finish(plan, tally, call, started)
+        raise concurrent.futures.CancelledError
 
     async def awrite(self, call: WriteCall[T], *, main: AsyncMain | None = None) -> Reply[T]:
         """`write` on the running event loop. A cancelled write is counted as one."""
@@ -92,7 +122,7 @@ class Writer:
             step = next(plan)
             while True:
                 answer = await self._ado(step, main)
-                step = plan.throw(answer) if isinstance(answer, TransportError) else plan.send(answer)
+                step = plan.throw(answer) if isinstance(answer, _ERRORS) else plan.send(answer)
         except StopIteration as done:
             reply: Reply[T] = done.value
             return reply
@@ -111,7 +141,10 @@ class Writer:
             case Sleep(seconds):
                 time.sleep(seconds)
             case AskMain():
-                return _need(main)()
+                try:
+                    return _need(main)()
+                except Exception as error:  # ours is the error that the caller has to see
+                    return MainModelFailed(type(error).__name__)
 
     async def _ado(self, step: Step, main: AsyncMain | None) -> Any:
         match step:
@@ -122,7 +155,10 @@ class Writer:
             case Sleep(seconds):
                 await asyncio.sleep(seconds)
             case AskMain():
-                return await _need(main)()
+                try:
+                    return await _need(main)()
+                except Exception as error:
+                    return MainModelFailed(type(error).__name__)
 
     @staticmethod
     def _mark(tally: Tally, call: WriteCall[Any], error: Exception) -> None:
@@ -168,5 +204,5 @@ _M = TypeVar("_M")
 
 def _need(main: _M | None) -> _M:
     if main is None:
-        raise TypeError('on_failure="fallback" needs a main model to fall back on')
+        raise SettingsError('on_failure="fallback" needs a main model to fall back on')
     return main
