@@ -40,7 +40,7 @@ CONVERSATION = (
     "Every Sunday I play tennis.",
     "In March I will move to Porto for a new job.",
 )
-QUESTION = "What is the name of my dog?"
+QUESTION = "What am I allergic to?"
 
 # For the small model only; Hy-Memory-30B-A3B needs none of it. Chosen by measurement: without the
 # schema it writes prose, without the penalty it repeats itself until it is cut, and without the

@@ -370,7 +370,8 @@ def _complete_items(text: str, keys: Sequence[str], work: Work) -> Decoded | Und
         if text[position : position + 1] == ",":
             position += 1
         elif position >= len(text):
-            return Decoded({key: items}, cut=True, guessed=not plain)
+            whole = items[:-1] if isinstance(items[-1], (int, float)) else items  # 12 may be of 123
+            return Decoded({key: whole}, cut=True, guessed=not plain)
         elif text[position] != "]":
             return None
 
