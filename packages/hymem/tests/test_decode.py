@@ -160,12 +160,30 @@ def test_a_think_block_left_open_is_only_a_guess():
     found = salvage("<think>hm " + GOOD, KEYS)
     assert value_of(found) == VALUE
     assert found.guessed
+    found = salvage("<think>" + GOOD[:-3], KEYS)
+    assert value_of(found) == {"facts": ["Lives in Oslo"]}
+    assert found.guessed
+
+
+def test_a_number_at_the_cut_may_be_half_of_one():
+    assert value_of(salvage('{"facts": ["a", 12', KEYS)) == {"facts": ["a"]}
+
+
+def test_prose_with_more_braces_than_are_looked_into():
+    assert isinstance(decode("{a} " * 300 + GOOD, KEYS), Undecodable)
+    assert value_of(decode("{a} " * 200 + GOOD, KEYS)) == VALUE
+
+
+def test_what_mending_makes_of_an_object_has_to_be_one():
+    assert isinstance(salvage('{"a"} {"b"}', KEYS), Undecodable)
 
 
 def test_json_repair_is_never_given_more_than_its_bound():
-    text = '{"facts": ["he said "no", ' * 2000
-    found = salvage(text, KEYS)
-    assert found.work.repaired_chars <= MAX_REPAIR_CHARS
+    long = '{"facts": [' + "'he said no'," * 2000 + "]}"
+    found = salvage(long, KEYS)
+    assert isinstance(found, Undecodable)
+    assert found.work.repaired_chars == 0
+    assert isinstance(salvage(long[:1000] + "]}", KEYS), Decoded)
 
 
 def test_a_reply_of_a_megabyte():

@@ -158,6 +158,13 @@ def test_when_the_main_model_fails_too_the_writers_error_is_raised(hymem_writer)
     assert writer.stats().outcomes == {"failed": 1}
 
 
+def test_a_fallback_without_a_main_model_does_not_begin():
+    writer = Writer(on_failure="fallback")
+    with pytest.raises(SettingsError, match="main model"):
+        writer.write(WriteCall(QUICKSTART, MEMORIES))
+    assert writer.stats().writes == 0
+
+
 def test_unknown_sites_are_counted_for_writer_and_process():
     before = hymem.stats().unknown_sites
     writer = Writer()

@@ -92,8 +92,10 @@ class Writer:
         framework runs in one goes on when its caller has gone. Such a write is counted as
         cancelled, and ends in `concurrent.futures.CancelledError`.
 
-        Raises `WriterUnavailable`, `PromptTooLong` or `ReplyRejected`.
+        Raises `WriterUnavailable`, `PromptTooLong` or `ReplyRejected`, and `SettingsError` for a
+        `fallback` without `main`.
         """
+        self._check(main)
         tally, started = Tally(), time.monotonic()
         plan = write_plan(call, self.settings, tally)
         try:
@@ -116,6 +118,7 @@ class Writer:
 
     async def awrite(self, call: WriteCall[T], *, main: AsyncMain | None = None) -> Reply[T]:
         """`write` on the running event loop. A cancelled write is counted as one."""
+        self._check(main)
         tally, started = Tally(), time.monotonic()
         plan = write_plan(call, self.settings, tally)
         try:
@@ -141,8 +144,9 @@ class Writer:
             case Sleep(seconds):
                 time.sleep(seconds)
             case AskMain():
+                assert main is not None  # or the write would not have begun
                 try:
-                    return _need(main)()
+                    return main()
                 except Exception as error:  # ours is the error that the caller has to see
                     return MainModelFailed(type(error).__name__)
 
@@ -155,10 +159,15 @@ class Writer:
             case Sleep(seconds):
                 await asyncio.sleep(seconds)
             case AskMain():
+                assert main is not None
                 try:
-                    return await _need(main)()
+                    return await main()
                 except Exception as error:
                     return MainModelFailed(type(error).__name__)
+
+    def _check(self, main: object) -> None:
+        if main is None and self.settings.on_failure == "fallback":
+            raise SettingsError('on_failure="fallback" needs a main model to fall back on')
 
     @staticmethod
     def _mark(tally: Tally, call: WriteCall[Any], error: Exception) -> None:
@@ -197,12 +206,3 @@ class Writer:
     def _shows_its_key(self) -> bool:
         plain = self.settings.base_url.startswith("http://") and not self._endpoint.loopback
         return plain and self._endpoint.key not in ("", NO_KEY)
-
-
-_M = TypeVar("_M")
-
-
-def _need(main: _M | None) -> _M:
-    if main is None:
-        raise SettingsError('on_failure="fallback" needs a main model to fall back on')
-    return main
