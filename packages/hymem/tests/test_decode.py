@@ -167,6 +167,7 @@ def test_a_think_block_left_open_is_only_a_guess():
 
 def test_a_number_at_the_cut_may_be_half_of_one():
     assert value_of(salvage('{"facts": ["a", 12', KEYS)) == {"facts": ["a"]}
+    assert value_of(salvage('{"facts": ["a", "b"', KEYS)) == {"facts": ["a", "b"]}
 
 
 def test_prose_with_more_braces_than_are_looked_into():
