@@ -207,7 +207,11 @@ def headline(text: str) -> None:
 
 def show_change(before: dict[str, Any], after: dict[str, Any]) -> None:
     headline("the configuration, before and after")
-    old, new = (json.dumps(each, indent=2).splitlines() for each in (before, after))
+    key = os.environ.get("HYMEM_API_KEY")
+    texts = [json.dumps(each, indent=2) for each in (before, after)]
+    if key:
+        texts = [text.replace(json.dumps(key), '"(your HYMEM_API_KEY)"') for text in texts]
+    old, new = (text.splitlines() for text in texts)
     for line in difflib.unified_diff(old, new, "before.json", "after.json", lineterm="", n=2):
         print(line)
 

@@ -25,7 +25,6 @@ def main(arguments: list[str] | None = None) -> int:
         if chosen.action == "build":
             print(environment.build())
             return 0
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         with server.serving(chosen.model, chosen.address) as running:
             print(f"{running.model} at {running.base_url} as hy-memory; Ctrl-C ends it", flush=True)
             signal.pause()

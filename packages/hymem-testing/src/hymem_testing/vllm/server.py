@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -120,17 +121,16 @@ def _wait(running: Running, server: subprocess.Popen[bytes], log: Path, *, quiet
                 f"vLLM with {running.model} did not come up; the end of {log}:\n{tail}"
             )
         waiting = {url for url in waiting if not _answers(url)}
-        if not quiet:
-            seconds = time.monotonic() - started
-            print(
-                f"\rstarting vLLM with {running.model} ... {seconds:.0f} s",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
+        if not quiet and sys.stderr.isatty():
+            _say(running, started, end="\r")
         time.sleep(0.5)
     if not quiet:
-        print(file=sys.stderr)
+        _say(running, started, end="\n")
+
+
+def _say(running: Running, started: float, *, end: str) -> None:
+    seconds = time.monotonic() - started
+    print(f"starting vLLM with {running.model} ... {seconds:.0f} s", end=end, file=sys.stderr, flush=True)
 
 
 def _answers(url: str) -> bool:
@@ -172,13 +172,27 @@ def read_address() -> Running | None:
 
 @contextlib.contextmanager
 def serving(model: str, address: Path | None = None) -> Iterator[Running]:
-    """A server from here to the end of the block, described in `address`."""
-    running = start(model)
+    """A server from here to the end of the block, described in `address`. SIGTERM ends the block,
+    too: nothing is left running by a program that is asked to end."""
+    with _sigterm_as_exit():
+        running = start(model)
+        try:
+            if address is not None:
+                write_address(address, running)
+            yield running
+        finally:
+            stop(running)
+            if address is not None:
+                address.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _sigterm_as_exit() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        if address is not None:
-            write_address(address, running)
-        yield running
+        yield
     finally:
-        stop(running)
-        if address is not None:
-            address.unlink(missing_ok=True)
+        signal.signal(signal.SIGTERM, before)
