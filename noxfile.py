@@ -10,7 +10,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import nox
@@ -181,10 +181,10 @@ def _cells(
     return failed
 
 
-def _attempt(name: str, part: object) -> list[str]:
+def _attempt(name: str, part: Callable[[], object]) -> list[str]:
     """Run a part; a failure is told at the end, so that one does not hide the others."""
     try:
-        part()  # type: ignore[operator]
+        part()
     except Exception as error:
         print(f"FAILED: {name}: {error}", file=sys.stderr)
         return [name]

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import textwrap
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ os.environ.setdefault("MEM0_DIR", tempfile.mkdtemp(prefix="hymem-demo-"))
 import hymem
 import hymem_mem0
 from hymem_testing.embeddings import DIMENSIONS, Embed, embed_at, embed_words
+from hymem_testing.metrics import answered
 from hymem_testing.proxy import Exchange, Proxy
 from hymem_testing.vllm import environment, server
 
@@ -77,13 +77,13 @@ def main() -> int:
         from mem0 import Memory
 
         logging.getLogger("mem0").setLevel(logging.ERROR)  # its optional parts are not installed, it says
-        counted = served(url)
+        counted = answered(url)
         memory = Memory.from_config(after)
         ingest(memory, turns)
         show_bank(memory)
         answer(memory, question)
         show_calls(events, main_server.chats)
-        return account(events, writer_server, main_server, counted, served(url))
+        return account(events, writer_server, main_server, counted, answered(url))
 
 
 def arguments() -> argparse.Namespace:
@@ -246,27 +246,13 @@ def account(
 ) -> int:
     """Whether every request is accounted for: by an event, and by the server's own count."""
     by_events, by_proxy = sum(event.requests for event in events), len(writer_server.chats)
-    answered = sum(each.status == 200 for each in (*writer_server.chats, *main_server.chats))
+    seen = sum(each.status == 200 for each in (*writer_server.chats, *main_server.chats))
     print(f"\nwrites: {len(events)} events tell of {by_events} requests; its server was sent {by_proxy}")
     agree = by_events == by_proxy
     if before is not None and after is not None:
-        print(f"the server's own /metrics count {after - before} answered; we saw {answered} answers")
-        agree = agree and after - before == answered
+        print(f"the server's own /metrics count {after - before} answered; we saw {seen} answers")
+        agree = agree and after - before == seen
     return 0 if agree else 1
-
-
-def served(url: str) -> int | None:
-    """How many requests vLLM has answered, by its own count; None for other servers."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url + "/metrics", timeout=30) as answer:
-            lines = answer.read().decode().splitlines()
-    except OSError:
-        return None
-    counts = [
-        float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:request_success_total{")
-    ]
-    return int(sum(counts)) if counts else None
 
 
 if __name__ == "__main__":

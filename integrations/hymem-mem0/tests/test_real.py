@@ -4,8 +4,8 @@ On the double the words of the prompt stand in for a model's."""
 
 from __future__ import annotations
 
+import json
 import os
-import urllib.request
 from pathlib import Path
 
 import mem0
@@ -13,6 +13,7 @@ import pytest
 from mem0_bank import ADDITIVE, Bank, check_wire
 
 import hymem_mem0
+from hymem_testing.metrics import answered
 
 SMALL = {
     "structured_output": "always",
@@ -24,20 +25,10 @@ SMALL = {
 """What helps a model of 135 million parameters to hold a shape and to stop."""
 
 
-def served(server):
-    """How many requests the server has answered, by its own count."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(server.url + "/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(
-        float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:request_success_total{")
-    )
-
-
 def test_a_conversation_is_written_and_found_again(swapped, hymem_server, hymem_writer, hymem_main, events):
     if hymem_server.kind == "external":
         pytest.skip("the numbers of another server are not ours alone")
-    before = served(hymem_server)
+    before = answered(hymem_server.url)
     hymem_mem0.register()
     swapped["llm"]["config"]["writer"] |= SMALL
     if ADDITIVE:
@@ -48,8 +39,8 @@ def test_a_conversation_is_written_and_found_again(swapped, hymem_server, hymem_
     assert all(event.prompt_tokens for event in events)
     check_wire(hymem_writer, hymem_main)
     assert hymem_main.chats == []
-    answered = [sent for sent in hymem_writer.chats if sent.status == 200]
-    assert served(hymem_server) - before == len(answered)
+    seen = [sent for sent in hymem_writer.chats if sent.status == 200]
+    assert answered(hymem_server.url) - before == len(seen)
     assert sum(event.requests for event in events) == len(hymem_writer.chats)
     if ADDITIVE and hymem_server.real:
         bank = made.all()
@@ -81,18 +72,14 @@ def test_the_request_reaches_the_real_architecture(swapped, hymem_server, hymem_
 
 def locomo():
     """LoCoMo's own file, where somebody has put it: its licence does not let us ship it."""
-    named = os.environ.get("HYMEM_TEST_LOCOMO")
-    places = [Path(named)] if named else []
-    places += [parent.parent / "shared/data/locomo/locomo10.json" for parent in Path.cwd().parents]
-    places.append(Path.cwd().parent / "shared/data/locomo/locomo10.json")
-    return next((place for place in places if place.is_file()), None)
+    beside = Path(__file__).resolve().parents[4] / "shared/data/locomo/locomo10.json"
+    path = Path(os.environ.get("HYMEM_TEST_LOCOMO", beside))
+    return path if path.is_file() else None
 
 
 @pytest.mark.skipif(locomo() is None, reason="LoCoMo's locomo10.json is not here (HYMEM_TEST_LOCOMO)")
 def test_what_people_really_say_goes_through(swapped, hymem_server, hymem_writer, hymem_main, events):
     """The first session of LoCoMo's first conversation, a turn at a time, every write with an event."""
-    import json
-
     if hymem_server.real:
         pytest.skip("on a real server this is what `./dev demo --conversation` does")
     hymem_mem0.register()

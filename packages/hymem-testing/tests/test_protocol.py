@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from hymem_testing.metrics import answered
+
 NO_THINK = {"chat_template_kwargs": {"reasoning_effort": "no_think"}}
 HELLO = [{"role": "user", "content": "Say hello."}]
 FACTS = {
@@ -266,19 +268,11 @@ def test_tokenize_counts_the_rendered_prompt(ask, chat):
     assert ask("POST", "/tokenize", {"model": "hy-memory", "prompt": "hello"}).json["count"] > 0
 
 
-def served(ask):
-    """How many requests have succeeded, by the server's own count."""
-    lines = ask("GET", "/metrics").text.splitlines()
-    return sum(
-        float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:request_success_total{")
-    )
-
-
-def test_metrics_count_what_was_served(ask, chat):
-    before = served(ask)
+def test_metrics_count_what_was_served(ask, chat, hymem_server):
+    before = answered(hymem_server.url)
     chat()
     chat(model="x")
-    assert served(ask) == before + 1
+    assert answered(hymem_server.url) == before + 1
     text = ask("GET", "/metrics").text
     for name in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total"):
         assert f"{name}{{" in text
