@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -173,9 +174,8 @@ def _cells(
         with _timed(minutes, name + suffix):
             command = ("tox", "run", "--quiet", "-e", name, "--", *posargs)
             # 5: no test of this cell is for the model that is being served.
-            failed += _attempt(
-                name + suffix, lambda command=command: session.run(*command, success_codes=[0, 5])
-            )
+            run = functools.partial(session.run, *command, success_codes=[0, 5])
+            failed += _attempt(name + suffix, run)
     for report in (WORK / "reports").glob("*.xml"):
         report.rename(report.with_suffix(f".{suffix.strip() or 'double'}.done"))
     return failed

@@ -131,5 +131,11 @@ def test_a_max_tokens_that_somebody_set_is_another_setting():
     assert load_settings({"max_tokens": 4096}, environ={}) != load_settings(environ={})
 
 
+def test_the_model_itself_does_not_quote_a_mistyped_key():
+    with pytest.raises(ValueError) as raised:
+        WriterSettings(api_key=["sk-planted"])
+    assert "sk-planted" not in str(raised.value)
+
+
 def test_settings_from_different_places_are_equal_if_their_values_are():
     assert load_settings({"model": "m"}, environ={}) == load_settings(environ={"HYMEM_MODEL": "m"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
+import gzip
 import json
 import logging
 import os
@@ -175,7 +176,9 @@ def test_a_server_that_says_nothing(hymem_writer, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_packed_body_is_refused(hymem_writer, way):
-    hymem_writer.reply(None, answer=Body(b"\x1f\x8b", headers={"content-encoding": "gzip"}))
+    envelope = {"choices": [{"message": {"content": GOOD}, "finish_reason": "stop"}]}
+    packed = gzip.compress(json.dumps(envelope).encode())
+    hymem_writer.reply(None, answer=Body(packed, headers={"content-encoding": "gzip"}))
     with pytest.raises(WriterUnavailable) as raised:
         do(Writer(base_url=hymem_writer.base_url), way)
     assert raised.value.kind == "not_a_reply"
@@ -396,7 +399,8 @@ def test_equal_endpoints_share_a_client_and_others_do_not(hymem_writer, writer):
     assert "another" not in repr(list(transport._by_endpoint))
 
 
-def test_connections_are_bounded(hymem_writer):
+@pytest.mark.parametrize("way", WAYS)
+def test_connections_are_bounded(hymem_writer, way):
     running, peak, lock = 0, 0, threading.Lock()
 
     class Slow(Body):
@@ -413,11 +417,18 @@ def test_connections_are_bounded(hymem_writer):
     envelope = {"choices": [{"message": {"content": GOOD}, "finish_reason": "stop"}]}
     hymem_writer.reply(None, answer=Slow(envelope))
     writer = Writer(base_url=hymem_writer.base_url, max_connections=3)
-    threads = [threading.Thread(target=writer.write, args=(CALL,)) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+
+    async def at_once():
+        await asyncio.gather(*(writer.awrite(CALL) for _ in range(12)))
+
+    if way == "awrite":
+        asyncio.run(at_once())
+    else:
+        threads = [threading.Thread(target=writer.write, args=(CALL,)) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert peak == 3
     assert writer.stats().outcomes == {"ok": 12}
 
