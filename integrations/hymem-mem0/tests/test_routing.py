@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from mem0_bank import ADDITIVE, SITES, WRITES, Bank, check_wire, facts_reply, is
 from pydantic import BaseModel
 
 import hymem_mem0
-from hymem import NoMainModel, SettingsError, Writer
+from hymem import NoMainModel, SeamMissing, SettingsError, UnsupportedVersion, Writer
+from hymem.integration import discover
 from hymem_mem0 import HyMemoryLLM
 
 
@@ -287,6 +289,54 @@ def test_the_name_is_known_everywhere_a_configuration_is_checked(swapped):
         mem0.configs.base.MemoryConfig(**{**swapped, "llm": {"provider": "nope", "config": {}}})
     swapped["llm"]["provider"] = "hy-memory"
     mem0.Memory.from_config(swapped)
+
+
+def test_what_does_not_fit_is_an_error_and_changes_nothing(monkeypatch):
+    before, registry = snapshot()
+
+    def refuses(error, said):
+        for switch in (hymem_mem0.register, hymem_mem0.enable):
+            with pytest.raises(error, match=said):
+                switch()
+            now, registry_now = snapshot()
+            assert all(new is old for new, old in zip(now, before, strict=True))
+            assert registry_now == registry
+
+    real = importlib.metadata.version
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.metadata.version", lambda name: "0.1.50" if name == "mem0ai" else real(name))
+        refuses(UnsupportedVersion, "0.1.118")
+    with monkeypatch.context() as patch:
+        patch.setattr("hymem.__version__", "0.2.0")
+        refuses(UnsupportedVersion, "hymem==0.1")
+    with monkeypatch.context() as patch:
+        patch.setattr(mem0_main.AsyncMemory, "_add_to_vector_store", None)
+        patch.delattr(mem0_main.AsyncMemory, "_add_to_vector_store")
+        with pytest.raises(SeamMissing, match=r"AsyncMemory\._add_to_vector_store"):
+            hymem_mem0.register()
+    now, registry_now = snapshot()
+    assert all(new is old for new, old in zip(now, before, strict=True))
+    assert registry_now == registry
+
+
+def test_a_newer_version_works_if_its_seams_are_there(monkeypatch, caplog):
+    real = importlib.metadata.version
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "9.0" if name == "mem0ai" else real(name))
+    with caplog.at_level("INFO"):
+        assert all(hymem_mem0.register().status().values())
+    assert "newer" in caplog.text
+
+
+def test_without_metadata_the_version_is_unknown_and_the_seams_decide(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    assert all(hymem_mem0.register().status().values())
+
+
+def test_the_installed_integration_is_found():
+    assert discover()["mem0"] == "hymem_mem0"
 
 
 FRESH = """

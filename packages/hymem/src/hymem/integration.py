@@ -89,6 +89,15 @@ class Framework:
         return version
 
 
+def discover() -> dict[str, str]:
+    """Framework id → module of each integration that is installed (entry points
+    `hymem.integrations`). Nothing is imported."""
+    import importlib.metadata
+
+    found = importlib.metadata.entry_points(group="hymem.integrations")
+    return {each.name: each.value for each in found}
+
+
 class Handle:
     """Something of an integration that is in force, and the way to undo it. A context manager."""
 
