@@ -158,11 +158,13 @@ DECISION: Contract[list[Operation]] = Contract(
 
 
 def _addition(item: JSON) -> Item[dict[str, Any]] | None:
+    if isinstance(item, dict) and isinstance(item.get("text"), str) and item["text"].strip():
+        return Item(item)
     found = text_item(item)
     if found is None:
         return None
     made = {**item, "text": found.value} if isinstance(item, dict) else {"text": found.value}
-    return Item(made, changed=made != item)
+    return Item(made, changed=True)
 
 
 def _additions(value: JSON, facts: CallFacts) -> Parsed[list[dict[str, Any]]] | Violation:

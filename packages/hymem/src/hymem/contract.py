@@ -166,7 +166,7 @@ FREE_TEXT: Contract[str] = Contract(name="free_text", schema=None, keys=(), chec
 # -- lists, which most memory replies are --------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made once per item, and that would triple its cost
 class Item(Generic[T]):
     """One item of a list as the parser needs it. `writes`: something is stored, changed or
     deleted on account of it."""

@@ -210,7 +210,7 @@ _DIRTY = re.compile("[\x00\ud800-\udfff]")
 
 
 def _is_dirty(text: str) -> bool:
-    return _DIRTY.search(text) is not None
+    return "\0" in text or (not text.isascii() and _DIRTY.search(text) is not None)
 
 
 def cleaned(value: JSON) -> JSON:
