@@ -146,3 +146,16 @@ def test_what_is_rendered_is_read_as_it_is(texts):
     assert again.text == first.text
     assert again.value == first.value
     assert again.steps == frozenset()
+
+
+clean = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=40)
+
+
+@given(st.lists(clean.filter(str.strip), max_size=6), st.sampled_from([None, 0, 2]), st.booleans())
+@settings(deadline=None)
+def test_a_valid_reply_comes_through_byte_for_byte(texts, indent, ensure_ascii):
+    text = json.dumps({"memories": texts}, indent=indent, ensure_ascii=ensure_ascii)
+    reading = read(MEMORIES, text)
+    assert reading.text == text
+    assert reading.value == texts
+    assert (reading.kept, reading.dropped, reading.steps) == (len(texts), 0, frozenset())
