@@ -69,6 +69,7 @@ def test_skip_keeps_the_chat_alive(bank, swapped, hymem_writer, caplog, monkeypa
     hymem_writer.reply(None, body={}, status=500)
     made = bank(swapped)
     assert made.add(SAID) == []
+    assert "mem0.procedural" in caplog.text  # which has no reply that changes nothing
     assert "a memory write failed" in caplog.text
     assert made.memory.llm.writer.stats().outcomes == {"failed": 1}
 

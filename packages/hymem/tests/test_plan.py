@@ -345,6 +345,23 @@ def test_messages_that_cannot_be_encoded_are_cleaned_once():
         Play(TransportError("unencodable"), TransportError("unencodable")).run()
 
 
+def test_the_recovery_of_such_messages_is_cleaned_too():
+    call = WriteCall(({"role": "user", "content": "Oslo \ud83d"},), MEMORIES, steps=frozenset({"reshaped"}))
+    unencodable = TransportError("unencodable")
+    play = Play(unencodable, reply("no json"), unencodable, reply(GOOD), call=call)
+    play.run()
+    assert play.outcome() == ("ok", ["recovered", "reshaped"])
+    assert play.tally.requests == 2
+
+
+@pytest.mark.parametrize("kind", ["resting", "busy"])
+def test_what_was_never_sent_is_not_counted(kind):
+    play = Play(TransportError(kind))
+    with pytest.raises(WriterUnavailable):
+        play.run()
+    assert play.tally.requests == 0
+
+
 def test_a_fallback_that_is_left_in_the_middle_counts_as_cancelled():
     tally = Tally()
     plan = write_plan(WriteCall(MESSAGES, MEMORIES), WriterSettings(on_failure="fallback"), tally)

@@ -126,6 +126,9 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
 
             main = LlmFactory.create(config.main_llm["provider"], dict(config.main_llm.get("config") or {}))
         self._set(Writer(config.settings, framework="mem0"), main)
+        from .seams import INTEGRATION
+
+        INTEGRATION.say_what_skip_cannot(config.settings)
 
     @classmethod
     def around(cls, main: Any, writer: Writer, switch: Switch) -> HyMemoryLLM:

@@ -6,7 +6,9 @@
 are written into it in all versions.
 
 `Memory._add_to_vector_store`, `Memory._create_procedural_memory`: private methods, and the write
-itself. `add()` is too far out: up to 1.0 it hands over to a pool that does not copy context.
+itself. `add()` is too far out: up to 1.0 it hands over to a pool that does not copy context. What
+Mem0 swallows of a failure inside is raised when they return: 0.1 and 1.0 go on with an empty
+decision, 2.0.0 to 2.0.10 with no extraction.
 
 `mem0.memory.main.get_update_memory_messages` (before 2): a module global. It tells the decision
 from the extraction before it, and which ids were offered to the model.
@@ -18,7 +20,6 @@ looked up through it at each call.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -26,8 +27,8 @@ from typing import Any
 from hymem import scope
 from hymem.contract import CallFacts
 from hymem.errors import SeamMissing, SettingsError
-from hymem.integration import Framework, Integration
-from hymem.patching import Attribute, Code, Entry, Leftover, Patch, Switch, rewrap
+from hymem.integration import Framework, Integration, scoped
+from hymem.patching import Attribute, Code, Entry, Leftover, Patch, Switch
 from hymem.writer import Writer
 
 from .call_sites import CALL_SITES, DECIDE, EXTRACT_ADDITIVE, EXTRACT_FACTS, PROCEDURAL_MEMORY
@@ -59,7 +60,7 @@ def base(switch: Switch) -> list[Patch]:
             ("_add_to_vector_store", extraction),
             ("_create_procedural_memory", PROCEDURAL_MEMORY),
         ):
-            patches.append(Patch(Attribute(owner, method), _scoped(switch, site.id)))
+            patches.append(Patch(Attribute(owner, method), scoped(switch, site.id)))
     if decides:
         patches.append(Patch(Attribute(main, "get_update_memory_messages"), _told_of_decision(switch)))
     return patches
@@ -80,44 +81,6 @@ def _registry(names: tuple[str, ...]) -> list[Patch]:
         )
         for name in names
     ]
-
-
-def _scoped(switch: Switch, site: str) -> Callable[[Any], Any]:
-    """A method that opens a scope, and raises what Mem0 swallowed of the failures inside."""
-
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        if inspect.iscoroutinefunction(original):
-
-            @functools.wraps(original)
-            async def awriting(self: Any, *args: Any, **kwargs: Any) -> Any:
-                if not switch.on:
-                    return await original(self, *args, **kwargs)
-                with scope.writing(site, self) as opened:
-                    result = await original(self, *args, **kwargs)
-                _raise_swallowed(opened)
-                return result
-
-            return awriting
-
-        @functools.wraps(original)
-        def writing(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not switch.on:
-                return original(self, *args, **kwargs)
-            with scope.writing(site, self) as opened:
-                result = original(self, *args, **kwargs)
-            _raise_swallowed(opened)
-            return result
-
-        return writing
-
-    return lambda descriptor: rewrap(descriptor, wrap)
-
-
-def _raise_swallowed(opened: scope.Scope) -> None:
-    """0.1 and 1.0 go on with an empty decision, 2.0.0 to 2.0.10 with no extraction: nothing was
-    stored for it, and the caller would never know."""
-    if opened.failures:
-        raise opened.failures[0]
 
 
 def _told_of_decision(switch: Switch) -> Callable[[Any], Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from .decode import JSON, Decoded, Undecodable, clean_text, decode, salvage, without_thoughts
+from .decode import JSON, Decoded, Undecodable, cleaned, decode, salvage, without_thoughts
 
 T = TypeVar("T")
 
@@ -143,11 +143,11 @@ class Contract(Generic[T]):
             )
         if reply.cut and not last_resort:
             return Violation("$", "a finished reply", "one that was cut")
-        cleaned = clean_text(text)
-        parsed = self.check(cleaned, facts)
+        clean = cleaned(text)
+        parsed = self.check(clean, facts)
         if isinstance(parsed, Violation):
             return parsed
-        steps = {"repaired"} if cleaned != text else set()
+        steps = {"repaired"} if clean != text else set()
         if text != reply.text or parsed.changed:
             steps.add("normalised")
         return Reading(

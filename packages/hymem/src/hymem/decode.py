@@ -125,11 +125,6 @@ def without_thoughts(text: str) -> tuple[str, bool]:
     return text, False
 
 
-def clean_text(text: str) -> str:
-    """`text` without lone surrogates and NULs, which embedded stores die on later."""
-    return _DIRTY.sub("", text) if _is_dirty(text) else text
-
-
 # -- strict parsing ------------------------------------------------------------------------------
 
 
@@ -214,7 +209,7 @@ def _is_dirty(text: str) -> bool:
 
 
 def cleaned(value: JSON) -> JSON:
-    """`value` without lone surrogates and NULs in its strings."""
+    """`value` without lone surrogates and NULs in its strings, which stores and encoders die on."""
     return _cleaned(value)[0]
 
 

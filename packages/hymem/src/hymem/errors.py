@@ -39,7 +39,7 @@ class WriterUnavailable(WriteError):
     """The writer's server could not be reached, was too slow, or refused the request.
 
     `status` is the HTTP status, or None when no answer came; `kind` is one of `connect`,
-    `broken`, `timeout`, `status`, `too_large`, `resting`, `not_a_reply`.
+    `broken`, `timeout`, `busy`, `status`, `too_large`, `resting`, `not_a_reply`, `unencodable`.
     """
 
     def __init__(self, message: str, *, kind: str = "", status: int | None = None) -> None:

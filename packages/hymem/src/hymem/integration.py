@@ -7,6 +7,8 @@ that its package hands in.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +17,11 @@ from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
+from . import scope
 from .contract import Contract
 from .errors import SettingsError, UnsupportedVersion
 from .events import Stats
-from .patching import Leftover, Patch, PatchSet, Switch
+from .patching import Leftover, Patch, PatchSet, Switch, rewrap
 from .settings import WriterSettings, load_settings
 from .writer import Writer
 
@@ -144,6 +147,46 @@ class Handle:
 
     def __exit__(self, *_: object) -> None:
         self.disable()
+
+
+def scoped(switch: Switch, site: str) -> Callable[[Any], Any]:
+    """What makes a framework's method, sync or async, open a scope for the call site `site`.
+
+    A failure inside that the framework swallowed is raised when the method returns: nothing was
+    stored for it, and the caller would never know.
+    """
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(original):
+
+            @functools.wraps(original)
+            async def awriting(self: Any, *args: Any, **kwargs: Any) -> Any:
+                if not switch.on:
+                    return await original(self, *args, **kwargs)
+                with scope.writing(site, self) as opened:
+                    result = await original(self, *args, **kwargs)
+                _raise_swallowed(opened)
+                return result
+
+            return awriting
+
+        @functools.wraps(original)
+        def writing(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not switch.on:
+                return original(self, *args, **kwargs)
+            with scope.writing(site, self) as opened:
+                result = original(self, *args, **kwargs)
+            _raise_swallowed(opened)
+            return result
+
+        return writing
+
+    return lambda descriptor: rewrap(descriptor, wrap)
+
+
+def _raise_swallowed(opened: scope.Scope) -> None:
+    if opened.failures:
+        raise opened.failures[0]
 
 
 Resolve = Callable[[Switch], Sequence[Patch]]

@@ -24,6 +24,7 @@ ATTEMPTS = 4
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0  # seconds between attempts: 0.5, 1, 2, plus up to a quarter
 LEAST_ROOM = 256  # tokens a reply must have room for
 MANY_TOKENS = 1 << 20
+NOTHING_SENT = frozenset({"resting", "busy", "unencodable"})
 WORTH_ANOTHER_TRY = frozenset({408, 429, 502, 503, 504})
 
 
@@ -254,16 +255,16 @@ def _after_failure(asking: _Asking[T], error: WriteError) -> Generator[Step, Any
     call, tally = asking.call, asking.tally
     if asking.settings.on_failure == "fallback":
         try:
-            reply: RawReply | None = yield AskMain()
+            reply: RawReply = yield AskMain()
         except MainModelFailed as failure:
-            reply = None
             error.args = (f"{error}; and the main model, asked instead, raised {failure}",)
-        read = call.contract.read(reply, call.facts) if reply is not None else None
-        if isinstance(read, Violation) and reply is not None:
-            read = call.contract.salvage(reply, call.facts)
-        if isinstance(read, Reading) and reply is not None:
-            tally.steps.add("fell_back")
-            return _conclude(tally, read, reply)
+        else:
+            read = call.contract.read(reply, call.facts)
+            if isinstance(read, Violation):
+                read = call.contract.salvage(reply, call.facts)
+            if isinstance(read, Reading):
+                tally.steps.add("fell_back")
+                return _conclude(tally, read, reply)
     tally.outcome = "failed"
     if asking.settings.on_failure == "skip" and call.contract.unchanged is not None:
         return Reply(call.contract.unchanged(call.facts))
@@ -374,12 +375,13 @@ def _ask(asking: _Asking[Any], request: Request) -> Asked:
             asking.tally.completion_tokens += received.completion_tokens or 0
             asking.tally.replies.append(received.reply.text)
             return received
+        asking.tally.requests -= failure.kind in NOTHING_SENT
         if failure.status == 400:
             raise _Refused(failure)
-        if failure.kind == "unencodable" and "reshaped" not in asking.tally.steps:
+        messages = list(request.body["messages"])
+        if failure.kind == "unencodable" and (encodable := cleaned(messages)) != messages:
             asking.tally.steps.add("reshaped")
-            asking.tally.requests -= 1  # nothing was sent
-            request = request.with_(messages=cleaned(list(request.body["messages"])))
+            request = request.with_(messages=encodable)
             continue
         attempt += 1
         pause = _pause(failure, attempt, asking.jitter())
@@ -407,6 +409,7 @@ _KINDS = {
     "broken": "the connection to the writer's server broke",
     "timeout": "the writer's server did not answer in time",
     "too_large": "the writer's server sent more than is read",
+    "busy": "all connections to the writer's server were in use until the time was up",
     "resting": "the writer's server failed too often and is left alone for a while",
     "not_a_reply": "the writer's server answered with something that is not a chat completion",
     "unencodable": "the request cannot be encoded as JSON in UTF-8",

@@ -86,8 +86,8 @@ def send(endpoint: Endpoint, request: Request, deadline: float) -> Received | Tr
     if shared.resting():
         return TransportError("resting")
     # Waiting for a connection inside the client would not shorten the read that comes after.
-    if not shared.free.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
-        return TransportError("timeout")
+    if not shared.free.acquire(timeout=_remaining(deadline)):
+        return TransportError("busy")
     token = _deadline.set(deadline)
     try:
         outcome = _received(shared.client.chat.completions.create(**_arguments(request, deadline)))
@@ -124,7 +124,7 @@ async def asend(endpoint: Endpoint, request: Request, deadline: float) -> Receiv
     try:
         client = await _loop_client(endpoint)
         asking = client.chat.completions.create(**_arguments(request, deadline))
-        outcome = _received(await asyncio.wait_for(asking, max(deadline - time.monotonic(), 0.0)))
+        outcome = _received(await asyncio.wait_for(asking, _remaining(deadline)))
     except (asyncio.TimeoutError, TimeoutError):
         outcome = TransportError("timeout")
     except Exception as error:
@@ -142,7 +142,10 @@ async def acount_tokens(
     token = _deadline.set(deadline)
     try:
         client = await _loop_client(endpoint)
-        return _count(await client.post(_tokenize_url(endpoint), **_tokenize(request, deadline)))
+        asking = client.post(_tokenize_url(endpoint), **_tokenize(request, deadline))
+        return _count(await asyncio.wait_for(asking, _remaining(deadline)))
+    except (asyncio.TimeoutError, TimeoutError):
+        return TransportError("timeout")
     except Exception as error:
         return _failure(error)
     finally:
@@ -166,10 +169,15 @@ def _arguments(request: Request, deadline: float) -> dict[str, Any]:
     return arguments
 
 
+def _remaining(deadline: float) -> float:
+    """Seconds to the deadline; never none at all, which some would take for no limit."""
+    return max(deadline - time.monotonic(), 0.001)
+
+
 def _timeout(deadline: float) -> Any:
     import openai
 
-    remaining = max(deadline - time.monotonic(), 0.001)
+    remaining = _remaining(deadline)
     return openai.Timeout(remaining, connect=min(remaining, CONNECT_SECONDS))
 
 
@@ -465,7 +473,7 @@ def _before_body(response: Any) -> None:
         raise _Stopped("not_a_reply")
     timeouts = response.request.extensions.get("timeout")
     if isinstance(timeouts, dict):  # read by the connection when the body begins
-        timeouts["read"] = min(STALL_SECONDS, max(_deadline.get() - time.monotonic(), 0.001))
+        timeouts["read"] = min(STALL_SECONDS, _remaining(_deadline.get()))
 
 
 class _Bound:
