@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hymem.contract import FREE_TEXT, MEMORIES, RawReply
+from hymem.contract import FREE_TEXT, MEMORIES, Contract, Parsed, RawReply
 from hymem.errors import PromptTooLong, ReplyRejected, WriterUnavailable
 from hymem.plan import (
     ATTEMPTS,
     AskMain,
     CountTokens,
+    ListModels,
     MainModelFailed,
     Received,
     Send,
@@ -209,11 +210,18 @@ def test_what_another_try_may_cure_is_tried_again(failure):
     + [TransportError("status", status=status) for status in (400, 401, 403, 404, 409, 500)],
 )
 def test_what_another_try_cannot_cure_is_told_at_once(failure):
-    play = Play(failure)
+    play = Play(failure, *[TransportError("status", status=404)] * (failure.status == 404))
     with pytest.raises(WriterUnavailable) as raised:
         play.run()
     assert len(play.requests) == 1
     assert raised.value.status == failure.status
+
+
+def test_a_wrong_model_name_is_told_with_what_the_server_has():
+    play = Play(TransportError("status", status=404), ("hy-memory", "other"))
+    with pytest.raises(WriterUnavailable, match="it serves 'hy-memory', 'other'; set `model`"):
+        play.run()
+    assert isinstance(play.steps[-1], ListModels)
 
 
 def test_tries_are_bounded():
@@ -423,3 +431,113 @@ def test_any_run_of_answers_ends_in_one_outcome_and_bounded_requests(given, outp
     else:
         assert play.tally.outcome in ("ok", "empty", "partial", "failed")
     assert len(play.requests) <= 2 * 4 * ATTEMPTS
+
+
+# -- calls of functions --------------------------------------------------------------------------
+
+NOTE = {"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}
+
+
+def calls(contract_name="note", **more):
+    return Contract(
+        name="notes",
+        schema=None,
+        keys=("text",),
+        check=lambda value, facts: Parsed(value, kept=len(value)),
+        render=lambda value: "",
+        unchanged=lambda facts: "",
+        tools=(contract_name,),
+        **more,
+    )
+
+
+def called(*made, finish="tool_calls"):
+    return Received(RawReply("", tuple({"function": each} for each in made), finish))
+
+
+def asking(contract):
+    return WriteCall(MESSAGES, contract, tools=[NOTE], tool_choice="auto", max_tokens=17)
+
+
+GOOD_CALL = {"name": "note", "arguments": '{"text": "Lives in Oslo"}'}
+MADE = [{"name": "note", "arguments": {"text": "Lives in Oslo"}}]
+
+
+def test_calls_are_handed_on_as_a_value():
+    play = Play(called(GOOD_CALL), call=asking(calls()))
+    assert play.run().value == MADE
+    assert play.outcome() == ("ok", [])
+    (body,) = play.requests
+    assert body["tools"] == [NOTE]
+    assert body["tool_choice"] == "auto"
+    assert body["max_tokens"] == 4096  # arguments are JSON, whose length is not the framework's to say
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        called(),
+        called({"name": "other", "arguments": "{}"}),
+        called({"name": "note", "arguments": '"'}),
+        called(None),
+        Received(RawReply("She lives in Oslo.")),
+        called(GOOD_CALL, finish="length"),
+    ],
+)
+def test_what_is_no_call_is_asked_for_again_by_name(first):
+    play = Play(first, called(GOOD_CALL), call=asking(calls()))
+    assert play.run().value == MADE
+    assert play.outcome() == ("ok", ["recovered"])
+    assert play.requests[1]["tool_choice"] == {"type": "function", "function": {"name": "note"}}
+    assert play.requests[1]["tools"][0]["function"]["strict"] is True
+
+
+def test_always_names_the_function_from_the_first():
+    play = Play(called(GOOD_CALL), call=asking(calls()), structured_output="always")
+    play.run()
+    assert play.requests[0]["tool_choice"]["function"]["name"] == "note"
+    play = Play(called(), call=asking(calls()), structured_output="never")
+    with pytest.raises(ReplyRejected):
+        play.run()
+    assert len(play.requests) == 1
+
+
+def test_a_call_in_the_text_is_taken_where_there_has_to_be_one():
+    text = Received(RawReply('Sure: {"text": "Lives in Oslo"}'))
+    play = Play(text, call=asking(calls()))
+    assert play.run().value == MADE
+    assert play.outcome() == ("ok", ["normalised"])
+    play = Play(text, call=asking(calls(may_call_nothing=True)))
+    assert play.run().value == []
+    assert play.outcome() == ("empty", [])
+
+
+def test_unusable_calls_beside_good_ones_are_counted():
+    play = Play(called(GOOD_CALL, {"name": "other", "arguments": "{}"}), call=asking(calls()))
+    assert play.run().value == MADE
+    assert play.outcome() == ("partial", [])
+    assert play.tally.dropped == 1
+
+
+def test_nothing_is_overwritten_on_broken_arguments():
+    contract = calls(may_call_nothing=True)
+    contract = replace(contract, check=lambda value, facts: Parsed(value, kept=1, overwrites=True))
+    play = Play(called({"name": "note", "arguments": "{'text': 'Lives in Oslo'}"}), call=asking(contract))
+    with pytest.raises(ReplyRejected):
+        play.run()
+    assert Play(called(GOOD_CALL), call=asking(contract)).run().value == MADE
+
+
+# -- messages that templates refuse --------------------------------------------------------------
+
+
+def test_messages_of_other_kinds_are_reshaped_and_that_is_told():
+    messages = ({"role": "developer", "content": "Be brief"}, *MESSAGES, {"role": "tool", "content": "4"})
+    play = Play(reply(GOOD), call=WriteCall(messages, MEMORIES))
+    play.run()
+    assert play.outcome() == ("ok", ["reshaped"])
+    roles = [message["role"] for message in play.requests[0]["messages"]]
+    assert roles == ["system", "user", "user"]
+    play = Play(called(GOOD_CALL), call=WriteCall(messages, calls(), tools=[NOTE]))
+    play.run()
+    assert play.requests[0]["messages"] is messages  # native calls: the template knows them

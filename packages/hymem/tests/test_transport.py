@@ -100,9 +100,15 @@ def test_statuses(hymem_writer, way, status, error):
     with pytest.raises(WriterUnavailable) as raised:
         do(Writer(base_url=hymem_writer.base_url), way)
     assert raised.value.status == status
-    assert len(hymem_writer.requests) == 1  # a redirect is not followed with the conversation
+    assert len(hymem_writer.chats) == 1  # a redirect is not followed with the conversation
     assert "Oslo" not in str(raised.value)
     assert raised.value.site == "hymem.write"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_that_is_not_there_is_told_with_those_that_are(hymem_writer, way):
+    with pytest.raises(WriterUnavailable, match="it serves 'hy-memory'; set `model`"):
+        do(Writer(base_url=hymem_writer.base_url, model="hy-memry"), way)
 
 
 def test_a_refused_key_has_a_body_of_its_own(hymem_writer):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from hymem.contract import Contract
 from hymem.integration import CallSite
 
+from . import contracts
 from .contracts import ADDITIVE, DECISION, FACTS, PROCEDURAL
 
 _MAIN = "mem0.memory.main"
@@ -44,6 +48,40 @@ PROCEDURAL_MEMORY = CallSite(
     contract=PROCEDURAL,
     after_failure="unchanged",
 )
+
+
+def _graph(name: str, method: str, contract: Contract[Any] | None = None) -> CallSite:
+    where = tuple(f"{module}.{method}" for module in _GRAPHS)
+    if contract is None:
+        return CallSite(id=f"mem0.graph.{name}", side="read", where=where, versions="<2")
+    return CallSite(
+        id=f"mem0.graph.{name}",
+        side="write",
+        where=where,
+        versions="<2",
+        contract=contract,
+        after_failure="unchanged",
+        opt_in="graph_writes",
+    )
+
+
+_GRAPHS = (
+    "mem0.memory.graph_memory:MemoryGraph",
+    "mem0.memory.kuzu_memory:MemoryGraph",
+    "mem0.memory.memgraph_memory:MemoryGraph",
+    "mem0.memory.apache_age_memory:MemoryGraph",
+    "mem0.graphs.neptune.base:NeptuneBase",
+)
+GRAPH_ENTITIES = _graph("entities", "_retrieve_nodes_from_data", contracts.GRAPH_ENTITIES)
+GRAPH_RELATIONS = _graph("relations", "_establish_nodes_relations_from_data", contracts.GRAPH_RELATIONS)
+GRAPH_DELETIONS = _graph("deletions", "_get_delete_entities_from_search_output", contracts.GRAPH_DELETIONS)
+GRAPH_TOOLS = {
+    "extract_entities": GRAPH_ENTITIES,
+    "establish_relationships": GRAPH_RELATIONS,
+    "delete_graph_memory": GRAPH_DELETIONS,
+}
+"""The function that a graph call offers the model → its call site."""
+
 UNKNOWN = CallSite(
     id="mem0.unknown",
     side="write",
@@ -57,6 +95,10 @@ CALL_SITES = (
     DECIDE,
     EXTRACT_ADDITIVE,
     PROCEDURAL_MEMORY,
+    GRAPH_ENTITIES,
+    GRAPH_RELATIONS,
+    GRAPH_DELETIONS,
+    _graph("search", "_retrieve_nodes_from_data"),
     CallSite(id="mem0.describe_image", side="read", where=("mem0.memory.utils:get_image_description",)),
     CallSite(
         id="mem0.rerank",
@@ -65,22 +107,8 @@ CALL_SITES = (
         versions=">=1",
     ),
     CallSite(id="mem0.proxy", side="read", where=("mem0.proxy.main:Completions.create",)),
-    *(
-        CallSite(
-            id=f"mem0.graph.{name}",
-            side="read",
-            where=(f"mem0.memory.{module}:MemoryGraph.{method}",),
-            versions="<2",
-        )
-        for module in ("graph_memory", "kuzu_memory", "memgraph_memory")
-        for name, method in (
-            ("entities", "_retrieve_nodes_from_data"),
-            ("relations", "_establish_nodes_relations_from_data"),
-            ("deletions", "_get_delete_entities_from_search_output"),
-        )
-    ),
 )
-"""Graph calls stay with the main model: they need tool calling, which vLLM serves only with two
-further flags."""
+"""The graph's writes are the same functions as its search, and need tool calling, which vLLM serves
+only with two further flags: so they move only where `graph_writes` asks for it."""
 
 BY_ID = {site.id: site for site in (*CALL_SITES, UNKNOWN)}

@@ -203,4 +203,78 @@ raises on an item that is a plain string."""
 PROCEDURAL = FREE_TEXT
 """The text of a procedural memory, stored as it comes."""
 
-__all__ = ["ADDITIVE", "DECISION", "FACTS", "PROCEDURAL"]
+
+# -- the graph, before 2 -------------------------------------------------------------------------
+
+
+def _graph(tool: str, names: dict[str, tuple[str, ...]]) -> Contract[list[dict[str, Any]]]:
+    """A call `tool({"entities": [...]})`. `names`: field → how else models call it."""
+
+    def entity(item: JSON) -> Item[dict[str, str]] | None:
+        if not isinstance(item, dict):
+            return None
+        made = {name: _first(item, (name, *others)) for name, others in names.items()}
+        return Item(made, changed=made != item) if all(made.values()) else None
+
+    def check(calls: JSON, facts: CallFacts) -> Parsed[list[dict[str, Any]]] | Violation:
+        found = [items_of(call["arguments"], ("entities",)) for call in calls]
+        lists = [each for each in found if not isinstance(each, Violation)]
+        if len(lists) != len(found):
+            return next(each for each in found if isinstance(each, Violation))
+        # Mem0 looks at the first call only.
+        whole = checked_items(
+            {"entities": [item for each, _ in lists for item in each]}, ("entities",), entity
+        )
+        if isinstance(whole, Violation):
+            return whole
+        value = [{"name": tool, "arguments": {"entities": whole.value}}]
+        return Parsed(value, whole.kept, whole.dropped, changed=whole.changed or len(calls) != 1)
+
+    return Contract(
+        name=f"mem0_{tool}",
+        schema=None,
+        keys=("entities",),
+        check=check,
+        render=lambda calls: "",
+        unchanged=lambda facts: "",
+        tools=(tool,),
+    )
+
+
+def _first(item: dict[str, Any], names: tuple[str, ...]) -> str:
+    texts = (item.get(name) for name in names)
+    return next((text for text in texts if isinstance(text, str) and text.strip()), "")
+
+
+GRAPH_ENTITIES = _graph("extract_entities", {"entity": ("name",), "entity_type": ("type",)})
+"""One call `extract_entities({"entities": [{"entity", "entity_type"}]})`."""
+
+_RELATION = {"source": (), "relationship": ("relation",), "destination": ("target",)}
+GRAPH_RELATIONS = _graph("establish_relationships", _RELATION)
+"""One call `establish_relationships({"entities": [{"source", "relationship", "destination"}]})`."""
+
+
+def _deletions(calls: JSON, facts: CallFacts) -> Parsed[list[dict[str, Any]]] | Violation:
+    def deletion(call: JSON) -> Item[dict[str, Any]] | None:
+        arguments = call["arguments"]
+        named = isinstance(arguments, dict) and all(_first(arguments, (name,)) for name in _RELATION)
+        return Item(call, overwrites=True) if named else None
+
+    return checked_items(calls, ("tool_calls",), deletion)
+
+
+GRAPH_DELETIONS: Contract[list[dict[str, Any]]] = Contract(
+    name="mem0_delete_graph_memory",
+    schema=None,
+    keys=("source", "destination"),
+    check=_deletions,
+    render=lambda calls: "",
+    unchanged=lambda facts: "",
+    tools=("delete_graph_memory",),
+    may_call_nothing=True,
+)
+"""Any number of calls `delete_graph_memory({"source", "relationship", "destination"})`."""
+
+__all__ = [
+    "ADDITIVE", "DECISION", "FACTS", "GRAPH_DELETIONS", "GRAPH_ENTITIES", "GRAPH_RELATIONS", "PROCEDURAL",
+]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -16,12 +17,13 @@ from hymem import scope
 from hymem.contract import CallFacts, RawReply
 from hymem.errors import NoMainModel, SettingsError, WriteError
 from hymem.events import is_power_of_ten
+from hymem.integration import CallSite
 from hymem.patching import Switch
 from hymem.plan import WriteCall
 from hymem.settings import WriterSettings, load_settings
 from hymem.writer import Writer
 
-from .call_sites import BY_ID, UNKNOWN
+from .call_sites import BY_ID, GRAPH_ENTITIES, GRAPH_TOOLS, UNKNOWN
 
 log = logging.getLogger("hymem.mem0")
 
@@ -41,13 +43,15 @@ class HyMemoryConfig(BaseLlmConfig):  # type: ignore[misc]  # mem0 has no types
     `{"writer": {...}, "main_llm": {"provider": ..., "config": ...}}`. Without `writer`, flat keys
     named like the writer's settings are taken, except `temperature` and `max_tokens`; other flat
     keys are left over from a server's default configuration, and ignored with one log line.
-    Raises `SettingsError`.
+    `graph_writes`: have the graph (before Mem0 2) written by the writer as well, whose server then
+    needs `--enable-auto-tool-choice --tool-call-parser hy_v3`. Raises `SettingsError`.
     """
 
     def __init__(
         self,
         writer: Mapping[str, Any] | None = None,
         main_llm: Mapping[str, Any] | None = None,
+        graph_writes: bool = False,
         **flat: Any,
     ) -> None:
         super().__init__(
@@ -56,6 +60,9 @@ class HyMemoryConfig(BaseLlmConfig):  # type: ignore[misc]  # mem0 has no types
             vision_details=flat.get("vision_details"),
         )
         self.main_llm = _checked_main(main_llm)
+        if not isinstance(graph_writes, bool):
+            raise SettingsError(f"{HERE}.graph_writes has to be true or false")
+        self.graph_writes = graph_writes
         if writer is None:
             self.settings = _from_flat_keys(flat, self.main_llm)
         else:
@@ -175,9 +182,21 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
             asked |= {"tools": tools, "tool_choice": tool_choice}
         opened = scope.current()
         off = self._switch is not None and not self._switch.on
-        if opened is None or tools or off:
+        site = None if opened is None or off else self._site(opened, tools)
+        if opened is None or site is None:
             return self._ask_main(asked)
-        return self._write(opened, asked)
+        return self._write(opened, site, asked)
+
+    def _site(self, opened: scope.Scope, tools: Any) -> CallSite | None:
+        """Which write this is; None for what stays with the main model: the graph's, unless
+        `graph_writes` is set."""
+        if tools:
+            if opened.site != GRAPH_ENTITIES.id or not getattr(self.config, "graph_writes", False):
+                return None
+            return GRAPH_TOOLS.get(tools[0].get("function", {}).get("name"))
+        site = BY_ID[opened.site]
+        opened.site = UNKNOWN.id  # a second call of the same write is one we do not know
+        return site
 
     def _ask_main(self, asked: dict[str, Any]) -> Any:
         if self.main is None:
@@ -188,10 +207,8 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
             )
         return self.main.generate_response(**asked)
 
-    def _write(self, opened: scope.Scope, asked: dict[str, Any]) -> str:
-        site = BY_ID[opened.site]
-        facts = opened.facts or CallFacts()
-        opened.site, opened.facts = UNKNOWN.id, None
+    def _write(self, opened: scope.Scope, site: CallSite, asked: dict[str, Any]) -> Any:
+        facts, opened.facts = opened.facts or CallFacts(), None
         if site is UNKNOWN and is_power_of_ten(times := self.writer.note_unknown_site()):
             log.warning("Mem0 makes a call inside a write that is not in the catalogue (%d so far)", times)
         assert site.contract is not None  # every site that opens a scope has one
@@ -202,14 +219,28 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
             facts=facts,
             max_tokens=getattr(self.config, "max_tokens", None),
             response_format=asked.get("response_format"),
+            tools=asked.get("tools"),
+            tool_choice=asked.get("tool_choice"),
         )
         try:
-            return self.writer.write(call, main=self._fallback(asked), wanted=lambda: opened.open).text
+            reply = self.writer.write(call, main=self._fallback(asked), wanted=lambda: opened.open)
         except WriteError as error:
             opened.failures.append(error)
             raise
+        return {"content": "", "tool_calls": reply.value or []} if call.tools else reply.text
 
     def _fallback(self, asked: dict[str, Any]) -> Callable[[], RawReply] | None:
         if self.main is None:
             return None
-        return lambda: RawReply(self._ask_main(asked) or "")
+        return lambda: _raw(self._ask_main(asked))
+
+
+def _raw(answer: Any) -> RawReply:
+    """What Mem0's providers answer, as a server would have sent it."""
+    if not isinstance(answer, dict):
+        return RawReply(answer or "")
+    calls = [
+        {"function": {"name": each.get("name"), "arguments": json.dumps(each.get("arguments"))}}
+        for each in answer.get("tool_calls") or ()
+    ]
+    return RawReply(answer.get("content") or "", tuple(calls))

@@ -13,6 +13,12 @@ decision, 2.0.0 to 2.0.10 with no extraction.
 `mem0.memory.main.get_update_memory_messages` (before 2): a module global. It tells the decision
 from the extraction before it, and which ids were offered to the model.
 
+`Memory._add_to_graph`, `Memory.delete` (before 2): the graph's writes, as scopes of their own. The
+graph's modules are not always importable, and its search asks the very same questions.
+
+`GraphStoreFactory.create`, `RerankerFactory.create`: what is made there asks questions that are no
+writes, so an LLM of ours that has no main model is refused when it is made and not when it is asked.
+
 `Memory.llm`: a class attribute that is there with `enable()` only; each object's own LLM is
 looked up through it at each call.
 """
@@ -28,10 +34,17 @@ from hymem import scope
 from hymem.contract import CallFacts
 from hymem.errors import SeamMissing, SettingsError
 from hymem.integration import Framework, Integration, scoped
-from hymem.patching import Attribute, Code, Entry, Leftover, Patch, Switch
+from hymem.patching import Attribute, Code, Entry, Leftover, Patch, Switch, rewrap
 from hymem.writer import Writer
 
-from .call_sites import CALL_SITES, DECIDE, EXTRACT_ADDITIVE, EXTRACT_FACTS, PROCEDURAL_MEMORY
+from .call_sites import (
+    CALL_SITES,
+    DECIDE,
+    EXTRACT_ADDITIVE,
+    EXTRACT_FACTS,
+    GRAPH_ENTITIES,
+    PROCEDURAL_MEMORY,
+)
 
 FRAMEWORK = Framework(
     id="mem0",
@@ -61,9 +74,62 @@ def base(switch: Switch) -> list[Patch]:
             ("_create_procedural_memory", PROCEDURAL_MEMORY),
         ):
             patches.append(Patch(Attribute(owner, method), scoped(switch, site.id)))
+        if decides:
+            for method in ("_add_to_graph", "delete"):
+                patches.append(Patch(Attribute(owner, method), scoped(switch, GRAPH_ENTITIES.id)))
     if decides:
         patches.append(Patch(Attribute(main, "get_update_memory_messages"), _told_of_decision(switch)))
-    return patches
+    return patches + _readers(switch)
+
+
+def _readers(switch: Switch) -> list[Patch]:
+    from mem0.utils import factory
+
+    return [
+        Patch(Attribute(owner, "create"), _needs_main_model(switch, chosen, what), needed=False)
+        for name, chosen, what in (
+            ("GraphStoreFactory", _llm_of_graph, "the graph store asks questions when it searches"),
+            ("RerankerFactory", _llm_of_reranker, "the reranker asks questions"),
+        )
+        if (owner := getattr(factory, name, None)) is not None
+    ]
+
+
+def _needs_main_model(
+    switch: Switch, chosen: Callable[[Any], tuple[Any, Any]], what: str
+) -> Callable[[Any], Any]:
+    """What makes a factory's `create(cls, provider, config)` refuse our provider with no main model."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def create(cls: Any, provider_name: Any, config: Any = None, **kwargs: Any) -> Any:
+            from .models import PROVIDERS
+
+            provider, llm_config = chosen(config) if switch.on else (None, None)
+            if provider in PROVIDERS and not (llm_config or {}).get("main_llm"):
+                raise SettingsError(
+                    f"{what}, and its LLM, of provider {provider!r}, has no main model for them: set "
+                    "`main_llm` in that LLM's config, or give it the LLM you had before"
+                )
+            return original(cls, provider_name, config, **kwargs)
+
+        return create
+
+    return lambda descriptor: rewrap(descriptor, wrap)
+
+
+def _llm_of_graph(config: Any) -> tuple[Any, Any]:
+    """Provider and config of the LLM that a graph store makes for itself, as Mem0 chooses them."""
+    llm = config.graph_store.llm or config.llm
+    return llm.provider, llm.config
+
+
+def _llm_of_reranker(config: Any) -> tuple[Any, Any]:
+    read = config if isinstance(config, dict) else vars(config or object)
+    nested = read.get("llm")
+    if isinstance(nested, dict):
+        return nested.get("provider"), nested.get("config")
+    return read.get("provider"), None
 
 
 def _registry(names: tuple[str, ...]) -> list[Patch]:

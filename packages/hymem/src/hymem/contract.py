@@ -92,6 +92,10 @@ class Contract(Generic[T]):
     render       the value → text for the parser
     as_sent      would the parser take this valid text unharmed? If not, it is rendered
     unchanged    the reply that makes the framework change nothing; None: there is none
+    tools        the reply is calls of these functions: `check` is given, and the integration hands
+                 on as the reply's `value`, a list of `{"name": str, "arguments": object}`
+    may_call_nothing
+                 no call at all is an answer, and means that there is nothing to do
     """
 
     name: str
@@ -101,15 +105,26 @@ class Contract(Generic[T]):
     render: Callable[[T], str]
     as_sent: Callable[[str], bool] = _anything
     unchanged: Callable[[CallFacts], str] | None = None
+    tools: tuple[str, ...] = ()
+    may_call_nothing: bool = False
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the reply is prose, which may be as long as the framework says."""
+        return self.schema is None and not self.tools
 
     def read(self, reply: RawReply, facts: CallFacts) -> Reading[T] | Violation:
         """The reply as it is meant, or why it cannot be taken."""
+        if self.tools:
+            return self._read_calls(reply, facts, last_resort=False)
         if self.schema is None:
             return self._read_text(reply, facts, last_resort=False)
         return self._read_json(decode(reply.text, self.keys), reply, facts)
 
     def salvage(self, reply: RawReply, facts: CallFacts) -> Reading[T] | Violation:
         """What can be had of a reply that `read` refused and nothing better came for."""
+        if self.tools:
+            return self._read_calls(reply, facts, last_resort=True)
         if self.schema is None:
             return self._read_text(reply, facts, last_resort=True)
         return self._read_json(salvage(reply.text, self.keys), reply, facts)
@@ -135,6 +150,39 @@ class Contract(Generic[T]):
         dropped = parsed.dropped + decoded.cut
         return Reading(parsed.value, text, parsed.kept, dropped, frozenset(steps))
 
+    def _read_calls(self, reply: RawReply, facts: CallFacts, *, last_resort: bool) -> Reading[T] | Violation:
+        """The calls; where there is one function and it has to be called, also from the text."""
+        if reply.cut and not last_resort:
+            return Violation("$", "a finished reply", "one that was cut")
+        read = salvage if last_resort else decode
+        wanted = f"a call of {' or '.join(self.tools)}"
+        found = [_call_of(each) for each in reply.tool_calls]
+        if not found and not self.may_call_nothing:
+            if not reply.text.strip() or len(self.tools) != 1:
+                return Violation("$", wanted, "none")
+            found = [(self.tools[0], reply.text)]
+        calls: list[JSON] = []
+        guessed, steps = False, set()
+        for name, text in found:
+            decoded = read(text, self.keys)
+            if name not in self.tools or isinstance(decoded, Undecodable):
+                continue
+            calls.append({"name": name, "arguments": decoded.value})
+            guessed |= decoded.guessed
+            steps |= {"repaired"} if decoded.repaired else set()
+            steps |= set() if decoded.as_sent and reply.tool_calls else {"normalised"}
+        if found and not calls:
+            return Violation("tool_calls[0]", wanted, "one that cannot be used")
+        parsed = self.check(calls, facts)
+        if isinstance(parsed, Violation):
+            return parsed
+        if parsed.overwrites and (guessed or last_resort):
+            return Violation("$", "one plain reading of the reply", "an operation that only a guess finds")
+        if parsed.changed:
+            steps.add("normalised")
+        dropped = parsed.dropped + len(found) - len(calls) + reply.cut
+        return Reading(parsed.value, self.render(parsed.value), parsed.kept, dropped, frozenset(steps))
+
     def _read_text(self, reply: RawReply, facts: CallFacts, *, last_resort: bool) -> Reading[T] | Violation:
         text, unclosed = without_thoughts(reply.text)
         if not text.strip():
@@ -153,6 +201,14 @@ class Contract(Generic[T]):
         return Reading(
             parsed.value, self.render(parsed.value), parsed.kept, parsed.dropped + reply.cut, frozenset(steps)
         )
+
+
+def _call_of(call: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and arguments of a tool call as the OpenAI API has it."""
+    function = call.get("function")
+    if not isinstance(function, Mapping):
+        return "", ""
+    return str(function.get("name") or ""), str(function.get("arguments") or "")
 
 
 def _whole_text(value: JSON, facts: CallFacts) -> Parsed[str]:

@@ -35,7 +35,8 @@ class CallSite:
     `where`: the functions that ask, as `module:qualname`. `versions`: of the framework, as a
     version specifier. `contract`: for a write, what its parser takes. `after_failure`: the state
     the framework is left in when the write fails. `detached`: its work goes on after the method
-    that began it has returned.
+    that began it has returned. `opt_in`: the integration's option without which this call stays
+    with the main model.
     """
 
     id: str
@@ -45,6 +46,7 @@ class CallSite:
     contract: Contract[Any] | None = None
     after_failure: Literal["unchanged", "turn lost", "raw text stored", ""] = ""
     detached: bool = False
+    opt_in: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The order of one write, as a generator that does no I/O.
 
-`write_plan` yields what it wants done (`Send`, `CountTokens`, `Sleep`, `AskMain`) and is sent
+`write_plan` yields what it wants done (`Send`, `CountTokens`, `ListModels`, `Sleep`, `AskMain`) and is sent
 what came of it; transport errors are thrown into it. It knows no HTTP, thread, loop or framework,
 and takes its clock as an argument, so all of it is tested without a server.
 """
@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from .contract import FREE_TEXT, CallFacts, Contract, RawReply, Reading, Violation
 from .decode import cleaned
 from .errors import PromptTooLong, ReplyRejected, WriteError, WriterUnavailable
+from .messages import plain
 from .settings import WriterSettings
 
 T = TypeVar("T")
@@ -138,6 +139,13 @@ class CountTokens:
 
 
 @dataclass(frozen=True, slots=True)
+class ListModels:
+    """Ask the server what it serves; answered with the names."""
+
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     seconds: float
 
@@ -147,7 +155,7 @@ class AskMain:
     """Have the main model write this one; answered with a `RawReply`, or `MainModelFailed`."""
 
 
-Step = Send | CountTokens | Sleep | AskMain
+Step = Send | CountTokens | ListModels | Sleep | AskMain
 Clock = Callable[[], float]
 
 
@@ -195,6 +203,8 @@ Asked = Generator[Step, Any, Received]
 def _write(asking: _Asking[T]) -> Generator[Step, Any, tuple[Reading[T], RawReply]]:
     contract, facts = asking.call.contract, asking.call.facts
     first = first_request(asking.call, asking.settings)
+    if first.body["messages"] is not asking.call.messages:
+        asking.tally.steps.add("reshaped")
     reply = (yield from _ask_with_room(asking, first)).reply
     read = contract.read(reply, facts)
     if isinstance(read, Reading):
@@ -279,7 +289,7 @@ def first_request(call: WriteCall[Any], settings: WriterSettings) -> Request:
     body: dict[str, Any] = {
         **settings.extra_body,
         "model": settings.model,
-        "messages": call.messages,
+        "messages": call.messages if call.tools else plain(call.messages),
         "temperature": settings.temperature,
         "max_tokens": _max_tokens(call, settings),
     }
@@ -290,11 +300,10 @@ def first_request(call: WriteCall[Any], settings: WriterSettings) -> Request:
         body["tools"] = call.tools
         if call.tool_choice is not None:
             body["tool_choice"] = call.tool_choice
-    if settings.structured_output == "always" and call.contract.schema is not None:
-        body["response_format"] = _schema_format(call.contract)
-    elif call.response_format is not None:
+    if call.response_format is not None:
         body["response_format"] = call.response_format
-    return Request(body)
+    request = Request(body)
+    return _shaped(request, call) if settings.structured_output == "always" else request
 
 
 def second_request(
@@ -306,15 +315,30 @@ def second_request(
     if reply.cut:
         room = max(settings.max_tokens_if_cut, first.body["max_tokens"])
         second = second.with_(max_tokens=room)
-    if settings.structured_output != "never" and call.contract.schema is not None:
-        second = second.with_(response_format=_schema_format(call.contract))
-    return second
+    return second if settings.structured_output == "never" else _shaped(second, call)
+
+
+def _shaped(request: Request, call: WriteCall[Any]) -> Request:
+    """The request, such that the server holds the reply to the contract's shape: by its schema,
+    or by naming the one function there is to call."""
+    contract = call.contract
+    if contract.schema is not None:
+        return request.with_(response_format=_schema_format(contract))
+    if call.tools and len(contract.tools) == 1 and not contract.may_call_nothing:
+        named = {"type": "function", "function": {"name": contract.tools[0]}}
+        return request.with_(tool_choice=named, tools=[_strict(tool) for tool in call.tools])
+    return request
 
 
 def _max_tokens(call: WriteCall[Any], settings: WriterSettings) -> int:
-    if call.contract.schema is None and call.max_tokens is not None and not settings.sets_max_tokens:
+    if call.contract.is_text and call.max_tokens is not None and not settings.sets_max_tokens:
         return call.max_tokens  # free text keeps the length the framework asked for
     return settings.max_tokens
+
+
+def _strict(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Without this, vLLM 0.31 does not hold the arguments of a named call to their schema."""
+    return {**tool, "function": {**tool["function"], "strict": True}}
 
 
 def _schema_format(contract: Contract[Any]) -> dict[str, Any]:
@@ -386,8 +410,17 @@ def _ask(asking: _Asking[Any], request: Request) -> Asked:
         attempt += 1
         pause = _pause(failure, attempt, asking.jitter())
         if pause is None or attempt == ATTEMPTS or asking.clock() + pause >= asking.deadline:
-            raise _unavailable(asking, failure)
+            offered = (yield from _models_there(asking)) if failure.status == 404 else ()
+            raise _unavailable(asking, failure, offered)
         yield Sleep(pause)
+
+
+def _models_there(asking: _Asking[Any]) -> Generator[Step, Any, tuple[str, ...]]:
+    try:
+        offered: tuple[str, ...] = yield ListModels(asking.deadline)
+    except TransportError:
+        return ()
+    return offered
 
 
 class _Refused(Exception):
@@ -423,13 +456,23 @@ _HINTS = {
 }
 
 
-def _unavailable(asking: _Asking[Any], error: TransportError) -> WriterUnavailable:
+def _hint(call: WriteCall[Any], status: int, offered: Sequence[str]) -> str | None:
+    if status == 404 and offered:
+        return f"it serves {', '.join(map(repr, offered))}; set `model` to one of them"
+    if status == 400 and call.tools:
+        return "tool calls need a server with --enable-auto-tool-choice and --tool-call-parser hy_v3"
+    return _HINTS.get(status)
+
+
+def _unavailable(
+    asking: _Asking[Any], error: TransportError, offered: Sequence[str] = ()
+) -> WriterUnavailable:
     settings, tally = asking.settings, asking.tally
     if error.status is None:
         what = _KINDS.get(error.kind, error.kind)
     else:
         what = f"the writer's server answered HTTP {error.status}"
-        if hint := _HINTS.get(error.status):
+        if hint := _hint(asking.call, error.status, offered):
             what += f" ({hint})"
         if error.type or error.param:
             what += f", type {error.type!r}, param {error.param!r}"
@@ -454,6 +497,6 @@ def _too_long(asking: _Asking[Any], count: int | None, limit: int | None) -> Pro
 
 
 __all__ = [
-    "AskMain", "CountTokens", "Received", "Reply", "Request", "Send", "Sleep", "Step", "Tally",
+    "AskMain", "CountTokens", "ListModels", "Received", "Reply", "Request", "Send", "Sleep", "Step", "Tally",
     "TransportError", "WriteCall", "first_request", "second_request", "write_plan",
 ]  # fmt: skip

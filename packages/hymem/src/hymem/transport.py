@@ -17,10 +17,10 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from .contract import RawReply
@@ -30,6 +30,8 @@ from .settings import WriterSettings
 
 if TYPE_CHECKING:
     import openai
+
+T = TypeVar("T")
 
 log = logging.getLogger("hymem")
 
@@ -102,10 +104,27 @@ def send(endpoint: Endpoint, request: Request, deadline: float) -> Received | Tr
 
 def count_tokens(endpoint: Endpoint, request: Request, deadline: float) -> tuple[int, int] | TransportError:
     """(prompt tokens, max_model_len) as the server's own `/tokenize` counts them."""
+    return _read(endpoint, deadline, "post", _tokenize_url(endpoint), _count, body=_tokenize(request))
+
+
+def list_models(endpoint: Endpoint, deadline: float) -> tuple[str, ...] | TransportError:
+    """The names that the server's `/v1/models` has."""
+    return _read(endpoint, deadline, "get", "/models", _names)
+
+
+def _read(
+    endpoint: Endpoint,
+    deadline: float,
+    method: str,
+    url: str,
+    made: Callable[[Any], T | TransportError],
+    **arguments: Any,
+) -> T | TransportError:
     client = _shared(endpoint).client
     token = _deadline.set(deadline)
     try:
-        return _count(client.post(_tokenize_url(endpoint), **_tokenize(request, deadline)))
+        options = {"timeout": _timeout(deadline)}
+        return made(getattr(client, method)(url, cast_to=object, options=options, **arguments))
     except Exception as error:
         return _failure(error)
     finally:
@@ -139,11 +158,29 @@ async def acount_tokens(
     endpoint: Endpoint, request: Request, deadline: float
 ) -> tuple[int, int] | TransportError:
     """`count_tokens`, on the running loop's own client."""
+    url = _tokenize_url(endpoint)
+    return await _aread(endpoint, deadline, "post", url, _count, body=_tokenize(request))
+
+
+async def alist_models(endpoint: Endpoint, deadline: float) -> tuple[str, ...] | TransportError:
+    """`list_models`, on the running loop's own client."""
+    return await _aread(endpoint, deadline, "get", "/models", _names)
+
+
+async def _aread(
+    endpoint: Endpoint,
+    deadline: float,
+    method: str,
+    url: str,
+    made: Callable[[Any], T | TransportError],
+    **arguments: Any,
+) -> T | TransportError:
     token = _deadline.set(deadline)
     try:
         client = await _loop_client(endpoint)
-        asking = client.post(_tokenize_url(endpoint), **_tokenize(request, deadline))
-        return _count(await asyncio.wait_for(asking, _remaining(deadline)))
+        options = {"timeout": _timeout(deadline)}
+        asking = getattr(client, method)(url, cast_to=object, options=options, **arguments)
+        return made(await asyncio.wait_for(asking, _remaining(deadline)))
     except (asyncio.TimeoutError, TimeoutError):
         return TransportError("timeout")
     except Exception as error:
@@ -185,10 +222,9 @@ def _tokenize_url(endpoint: Endpoint) -> str:
     return endpoint.base_url.removesuffix("/v1") + "/tokenize"  # vLLM has it beside /v1
 
 
-def _tokenize(request: Request, deadline: float) -> dict[str, Any]:
+def _tokenize(request: Request) -> dict[str, Any]:
     names = ("model", "messages", "tools", "chat_template_kwargs")
-    body = {name: request.body[name] for name in names if name in request.body}
-    return {"body": body, "cast_to": object, "options": {"timeout": _timeout(deadline)}}
+    return {name: request.body[name] for name in names if name in request.body}
 
 
 def _received(completion: Any) -> Received | TransportError:
@@ -212,6 +248,18 @@ def _count(answer: Any) -> tuple[int, int] | TransportError:
         return int(answer["count"]), int(answer["max_model_len"])
     except (ValueError, TypeError, KeyError):
         return TransportError("not_a_reply")
+
+
+MAX_NAMES = 8
+
+
+def _names(answer: Any) -> tuple[str, ...] | TransportError:
+    """Names only: what else a server sends back must not get into an error message."""
+    try:
+        names = [str(each["id"]) for each in answer["data"]]
+    except (TypeError, KeyError):
+        return TransportError("not_a_reply")
+    return tuple(name for name in names if re.fullmatch(r"[\w./:@-]{1,120}", name))[:MAX_NAMES]
 
 
 class _Stopped(Exception):

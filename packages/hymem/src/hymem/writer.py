@@ -16,6 +16,7 @@ from .events import Counters, Record, Stats, WriteEvent, count_unknown_site, pub
 from .plan import (
     AskMain,
     CountTokens,
+    ListModels,
     MainModelFailed,
     Reply,
     Send,
@@ -141,6 +142,8 @@ class Writer:
                 return transport.send(self._endpoint, request, deadline)
             case CountTokens(request, deadline):
                 return transport.count_tokens(self._endpoint, request, deadline)
+            case ListModels(deadline):
+                return transport.list_models(self._endpoint, deadline)
             case Sleep(seconds):
                 time.sleep(seconds)
             case AskMain():
@@ -156,6 +159,8 @@ class Writer:
                 return await transport.asend(self._endpoint, request, deadline)
             case CountTokens(request, deadline):
                 return await transport.acount_tokens(self._endpoint, request, deadline)
+            case ListModels(deadline):
+                return await transport.alist_models(self._endpoint, deadline)
             case Sleep(seconds):
                 await asyncio.sleep(seconds)
             case AskMain():
