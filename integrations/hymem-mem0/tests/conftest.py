@@ -6,22 +6,16 @@ import gc
 import json
 import os
 import sys
-import tempfile
-
-# Read by Mem0 when it is imported.
-os.environ["MEM0_TELEMETRY"] = "False"
-os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="mem0-")
 
 sys.path.insert(0, os.path.dirname(__file__))
 
 import mem0
 import pytest
+from adapter import Mem0  # first: it says where Mem0 may write
 from mem0_bank import Bank
 
 import hymem
 import hymem_mem0
-
-DIMENSIONS = 384
 
 
 @pytest.fixture(autouse=True)
@@ -41,51 +35,26 @@ def events():
 
 
 @pytest.fixture
-def main_llm(hymem_main):
-    """The `llm` of a configuration before the swap."""
-    return {
-        "provider": "openai",
-        "config": {
-            "model": hymem_main.model,
-            "openai_base_url": hymem_main.base_url,
-            "api_key": "sk-users-key",
-        },
-    }
+def mem0_here(tmp_path):
+    return Mem0(tmp_path)
 
 
 @pytest.fixture
-def config(hymem_main, main_llm, tmp_path):
+def config(mem0_here, hymem_main):
     """A configuration before the swap: everything from the user's own provider."""
-    embedder = {
-        "provider": "openai",
-        "config": {
-            "model": "embedder",
-            "openai_base_url": hymem_main.base_url,
-            "api_key": "sk-users-key",
-            "embedding_dims": DIMENSIONS,
-        },
-    }
-    store = {
-        "path": str(tmp_path / "qdrant"),
-        "collection_name": "memories",
-        "embedding_model_dims": DIMENSIONS,
-    }
-    return {
-        "llm": main_llm,
-        "embedder": embedder,
-        "vector_store": {"provider": "qdrant", "config": store},
-        "history_db_path": str(tmp_path / "history.db"),
-    }
+    return mem0_here.before(hymem_main)
 
 
 @pytest.fixture
-def swapped(config, hymem_writer, main_llm):
+def main_llm(config):
+    """Its `llm`."""
+    return config["llm"]
+
+
+@pytest.fixture
+def swapped(mem0_here, hymem_writer, hymem_main):
     """The same after the swap, as it would stand in a JSON file."""
-    llm = {
-        "provider": "hy_memory",
-        "config": {"writer": {"base_url": hymem_writer.base_url}, "main_llm": main_llm},
-    }
-    return json.loads(json.dumps({**config, "llm": llm}))
+    return json.loads(json.dumps(mem0_here.after(hymem_main, {"base_url": hymem_writer.base_url})))
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import json
+import threading
 from importlib.metadata import version
 
 from packaging.version import Version
@@ -16,12 +18,25 @@ WRITES = 1 if ADDITIVE else 2
 SITES = ["mem0.extract_additive"] if ADDITIVE else ["mem0.extract_facts", "mem0.decide"]
 
 
+def _locked(lock, method):
+    def locked(*args, **kwargs):
+        with lock:
+            return method(*args, **kwargs)
+
+    return locked
+
+
 class Bank:
     """A memory object of either class in either version, called in one way."""
 
     def __init__(self, cls, config):
         made = cls.from_config(config)
         self.memory = asyncio.run(made) if inspect.isawaitable(made) else made
+        # One thread at a time: Qdrant's local mode is not made for more, and loses what two write at
+        # once ("bad parameter or other API misuse" in Mem0's log).
+        lock, store = threading.RLock(), self.memory.vector_store
+        for name in ("insert", "search", "list", "get", "update", "delete"):
+            setattr(store, name, _locked(lock, getattr(store, name)))
 
     def _run(self, result):
         return asyncio.run(result) if inspect.isawaitable(result) else result
@@ -35,8 +50,9 @@ class Bank:
         kwargs = {"filters": {"user_id": user}} if ADDITIVE else {"user_id": user}
         return {each["memory"] for each in self._run(self.memory.get_all(**kwargs))["results"]}
 
-    def search(self, query, user="ann"):
+    def search(self, query, user="ann", **more):
         kwargs = {"filters": {"user_id": user}, "threshold": 0.0} if ADDITIVE else {"user_id": user}
+        kwargs |= more
         return [each["memory"] for each in self._run(self.memory.search(query, **kwargs))["results"]]
 
 
@@ -53,12 +69,19 @@ def is_decision(body):
     return len(body["messages"]) == 1
 
 
+def add_all(body):
+    """The decision to add each of the facts that the prompt of 0.1 and 1.0 shows."""
+    shown = body["messages"][0]["content"].split("```")
+    facts = ast.literal_eval(shown[-2].strip())
+    adds = [{"id": f"new-{at}", "text": fact, "event": "ADD"} for at, fact in enumerate(facts)]
+    return json.dumps({"memory": adds})
+
+
 def script(proxy, *facts, decision=None):
     """Have the writer extract `facts`, and add them all unless a decision is given."""
     proxy.reply(None, facts_reply(*facts))
     if not ADDITIVE:
-        adds = [{"id": str(at), "text": fact, "event": "ADD"} for at, fact in enumerate(facts)]
-        proxy.reply(is_decision, json.dumps({"memory": decision if decision is not None else adds}))
+        proxy.reply(is_decision, add_all if decision is None else json.dumps({"memory": decision}))
 
 
 def check_wire(hymem_writer, hymem_main):

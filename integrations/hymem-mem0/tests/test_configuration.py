@@ -120,21 +120,3 @@ def test_a_writers_key_is_in_no_text(swapped):
     swapped["llm"]["config"]["writer"]["api_key"] = "sk-planted"
     memory = mem0.Memory.from_config(swapped)
     assert "sk-planted" not in repr(memory.llm) + repr(vars(memory.llm)) + repr(vars(memory.llm.config))
-
-
-def test_two_tenants_in_one_process(config, hymem_writer, hymem_main, tmp_path):
-    def tenant(name, timeout):
-        config["vector_store"]["config"]["path"] = str(tmp_path / name)
-        return make(
-            config, {"writer": {"base_url": hymem_writer.base_url, "api_key": name, "timeout": timeout}}
-        )
-
-    one, two = tenant("key-one", 10), tenant("key-two", 20)
-    script(hymem_writer, "Lives in Oslo")
-    one.add("I live in Oslo.", user_id="ann")
-    two.add("I live in Oslo.", user_id="ann")
-    two.add("I live in Oslo.", user_id="bob")
-    keys = [sent.headers["authorization"] for sent in hymem_writer.requests]
-    assert keys == ["Bearer key-one"] * WRITES + ["Bearer key-two"] * 2 * WRITES
-    assert one.llm.writer.stats().writes == WRITES
-    assert two.llm.writer.stats().writes == 2 * WRITES

@@ -30,6 +30,8 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from packaging.version import Version
+
 from hymem import scope
 from hymem.contract import CallFacts
 from hymem.errors import SeamMissing, SettingsError
@@ -65,7 +67,8 @@ def base(switch: Switch) -> list[Patch]:
 
     from .models import PROVIDERS
 
-    decides = hasattr(main, "get_update_memory_messages")
+    version = FRAMEWORK.version()
+    decides = version < Version("2") if version else hasattr(main, "get_update_memory_messages")
     extraction = EXTRACT_FACTS if decides else EXTRACT_ADDITIVE
     patches = [*_registry(PROVIDERS), *_validator(switch)]
     for owner in (main.Memory, main.AsyncMemory):

@@ -55,7 +55,7 @@ class Exchange:
 @dataclass
 class _Rule:
     match: Match
-    answer: Answer | None = None
+    answer: Callable[[JSON], Answer] | None = None
     schema: JSON = None
     times: int | None = None
     delay: float = 0.0
@@ -109,11 +109,11 @@ class Proxy(LocalServer):
     def reply(
         self,
         match: Match,
-        content: str | None = None,
+        content: str | Callable[[JSON], str] | None = None,
         *,
         status: int = 200,
         body: JSON = None,
-        answer: Answer | None = None,
+        answer: Answer | Callable[[], Answer] | None = None,
         finish_reason: str = "stop",
         tool_calls: JSON = None,
         headers: dict[str, str] | None = None,
@@ -121,18 +121,25 @@ class Proxy(LocalServer):
         times: int | None = None,
     ) -> None:
         """Answer chat requests that fit `match` (text in a message, a predicate of the body, or
-        None for all) without the backend: `content` in vLLM's envelope, or `body` as it is, or an
-        `answer` of another kind. The rule added last is asked first; `times` bounds its use."""
-        if answer is None:
-            if body is None:
-                message = {"role": "assistant", "content": content, "reasoning": None}
-                if tool_calls is not None:
-                    message["tool_calls"] = tool_calls
-                usage = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
-                body = completion(message, finish_reason, usage, model=self.served_model)
-            answer = Body(body, status, headers=headers)
+        None for all) without the backend: `content`, or what it makes of the request's body, in
+        vLLM's envelope, or `body` as it is, or an `answer` of another kind, or what makes one for
+        each request. The rule added last is asked first; `times` bounds its use."""
+
+        def made(request: JSON) -> Answer:
+            if answer is not None:
+                return answer() if callable(answer) else answer
+            if body is not None:
+                return Body(body, status, headers=headers)
+            text = content(request) if callable(content) else content
+            message = {"role": "assistant", "content": text, "reasoning": None}
+            if tool_calls is not None:
+                message["tool_calls"] = tool_calls
+            usage = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
+            whole = completion(message, finish_reason, usage, model=self.served_model)
+            return Body(whole, status, headers=headers)
+
         with self._lock:
-            self._rules.insert(0, _Rule(match, answer=answer, times=times, delay=delay))
+            self._rules.insert(0, _Rule(match, answer=made, times=times, delay=delay))
 
     def shape(self, match: Match, schema: JSON) -> None:
         """Have the backend's model write text of this shape for requests that fit, whatever the
@@ -161,7 +168,7 @@ class Proxy(LocalServer):
 
     def _answered(self, exchange: Exchange, rule: _Rule | None) -> Answer:
         if rule is not None and rule.answer is not None:
-            return rule.answer
+            return rule.answer(exchange.json)
         if self._embed is not None and exchange.path == "/v1/embeddings":
             return embeddings_answer(self._embed, exchange.json)
         return self._forward(exchange, rule.schema if rule is not None else None)

@@ -291,6 +291,10 @@ class Integration:
     def status(self) -> dict[str, bool]:
         return {**self._base.status(), **self._routed.status()}
 
+    def patches(self) -> list[Patch]:
+        """What registering and enabling would change, as it is laid out now. Changes nothing."""
+        return self._base.patches() + self._routed.patches()
+
     def say_what_skip_cannot(self, settings: WriterSettings) -> None:
         """Log the writes that raise even under `on_failure="skip"`, having no reply that leaves
         the framework unchanged."""

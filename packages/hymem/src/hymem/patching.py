@@ -7,6 +7,7 @@ bound methods taken earlier.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,19 @@ class Place(Protocol):
     def name(self) -> str: ...
     def get(self) -> Any: ...
     def set(self, value: Any) -> None: ...
+    def is_current(self) -> bool: ...
+
+
+def _stands_at(path: str, thing: Any) -> bool:
+    """Whether `module:a.b` is `thing` still: after a reload a name stands for another object. What
+    has no such path (a class inside a function) can only be itself."""
+    module, colon, names = path.partition(":")
+    if not colon or "<locals>" in names:
+        return True
+    found = sys.modules.get(module)
+    for name in names.split("."):
+        found = getattr(found, name, None)
+    return getattr(found, "__func__", found) is thing
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,9 @@ class Attribute:
         else:
             setattr(self.owner, self.attribute, value)
 
+    def is_current(self) -> bool:
+        return _stands_at(self.name.rpartition(".")[0] if isinstance(self.owner, type) else "", self.owner)
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -82,6 +99,9 @@ class Entry:
         else:
             self.table[self.key] = value
 
+    def is_current(self) -> bool:
+        return _stands_at(self.name.partition("[")[0], self.table)
+
 
 @dataclass(frozen=True)
 class Code:
@@ -95,6 +115,9 @@ class Code:
 
     def set(self, value: CodeType) -> None:
         self.function.__code__ = value
+
+    def is_current(self) -> bool:
+        return _stands_at(self.name, self.function)
 
 
 @dataclass(frozen=True)
@@ -134,6 +157,10 @@ class PatchSet:
     @property
     def active(self) -> bool:
         return self._switch.on
+
+    def patches(self) -> list[Patch]:
+        """What `apply` would do, resolved now. Changes nothing; of use while nothing is applied."""
+        return list(self._resolve(Switch()))
 
     def apply(self) -> None:
         """Resolve all, check all, then set all; on any failure put back what was set.
@@ -189,7 +216,9 @@ class PatchSet:
         """Place → whether ours is there at this moment. Compared, never remembered: a reload of
         the module loses a patch without a word."""
         with self._lock:
-            return {place.name: place.get() is ours for place, _, ours in self._applied}
+            return {
+                place.name: place.get() is ours and place.is_current() for place, _, ours in self._applied
+            }
 
 
 def rewrap(descriptor: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Any:

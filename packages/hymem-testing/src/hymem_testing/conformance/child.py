@@ -1,0 +1,175 @@
+"""Runs a scenario in a fresh process: `python -m hymem_testing.conformance.child FILE:CLASS NAME JSON`."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import gc
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .adapter import Adapter, finish
+
+
+def load(named: str) -> type[Adapter]:
+    """The adapter class of `FILE:CLASS`."""
+    file, _, name = named.rpartition(":")
+    sys.path.insert(0, str(Path(file).parent))
+    spec = importlib.util.spec_from_file_location("hymem_conformance_adapter", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    found: type[Adapter] = getattr(module, name)
+    return found
+
+
+def named(adapter: type[Adapter]) -> str:
+    """`FILE:CLASS` of an adapter class."""
+    return f"{inspect.getfile(adapter)}:{adapter.__name__}"
+
+
+def imported(
+    adapter: Adapter, order: list[str], after: Any, before: Any, settings: dict[str, Any]
+) -> list[list[str]]:
+    """Import in this order, and write: registered, and then enabled."""
+    for module in order:
+        importlib.import_module(module)
+    found = []
+    for configuration, switch in (
+        (after, adapter.module.register),
+        (before, lambda: adapter.module.enable(**settings)),
+    ):
+        with switch():
+            memory = adapter.open(configuration, adapter.ways[0])
+            finish(adapter.write(memory, "I live in Oslo."))
+            found.append(sorted(finish(adapter.memories(memory))))
+    return found
+
+
+def three_loops(adapter: Adapter, configuration: Any) -> int:
+    """Three event loops in a row, with every warning an error."""
+    import hymem
+
+    adapter.module.register()
+    memory = adapter.open(configuration, "async")
+    warnings.simplefilter("error")
+    for _ in range(3):
+        finish(adapter.write(memory, "I live in Oslo."))
+    gc.collect()
+    return hymem.stats().writes
+
+
+def forked(adapter: Adapter, configurations: list[Any], way: str) -> list[list[str]]:
+    """A write, and then two forked children that write at once, each for itself."""
+    adapter.module.register()
+    memory = adapter.open(configurations[0], way)
+    finish(adapter.write(memory, "I live in Oslo."))
+    found = []
+    children = []
+    for at, configuration in enumerate(configurations[1:]):
+        read_end, write_end = os.pipe()
+        if (pid := os.fork()) == 0:
+            try:
+                said = _written_by_child(adapter, configuration, way, at)
+            except BaseException as error:
+                said = [type(error).__name__]
+            os.write(write_end, json.dumps(said).encode())
+            os._exit(0)
+        os.close(write_end)
+        children.append((pid, read_end))
+    for pid, read_end in children:
+        os.waitpid(pid, 0)
+        with os.fdopen(read_end) as pipe:
+            found.append(json.load(pipe))
+    return found
+
+
+def _written_by_child(adapter: Adapter, configuration: Any, way: str, at: int) -> list[str]:
+    memory = adapter.open(configuration, way)
+    for turn in range(6):
+        finish(adapter.write(memory, f"I have a word{at}{turn} .", "ann"))
+    return sorted(finish(adapter.memories(memory, "ann")))
+
+
+def inherited(adapter: Adapter, configuration: Any, way: str) -> list[str]:
+    """A pool and a task that were begun inside a write, and ask afterwards."""
+    import hymem
+
+    adapter.module.register()
+    memory = adapter.open(configuration, way)
+    begun: list[Any] = []
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+
+    def inside(event: Any) -> None:
+        begun.append(contextvars.copy_context())
+        pool.submit(int).result()  # its thread is there from now on
+
+    def ask(question: str) -> str:
+        return str(finish(adapter.read(memory, question)))
+
+    hymem.observe(inside)
+    finish(adapter.write(memory, "I live in Oslo."))
+    asked = [begun[0].run(ask, "in its context")]
+    asked.append(begun[0].run(pool.submit, ask, "in its pool").result())
+
+    async def in_a_task() -> str:
+        loop = asyncio.get_running_loop()
+        return str(await begun[0].copy().run(loop.create_task, asyncio.to_thread(ask, "in a task")))
+
+    return [*asked, asyncio.run(in_a_task())]
+
+
+def removed(adapter: Adapter, before: Any, after: Any) -> list[str]:
+    """The integration is not installed any more, and a configuration names it still."""
+    sys.modules[adapter.integration] = None  # type: ignore[assignment]
+    said = []
+    for configuration in (after, before):
+        try:
+            adapter.open(configuration, adapter.ways[0])
+            said.append("opened")
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+    return said
+
+
+def reloaded(adapter: Adapter, configuration: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Modules that were patched are loaded anew: the patches are gone, and that is seen."""
+    handle = adapter.module.enable(**settings)
+    patched = sorted({place.partition(":")[0] for place in handle.status()})
+    for name in (*patched, adapter.framework):  # the last hands out the others' names
+        if name in sys.modules:
+            importlib.reload(sys.modules[name])
+    lost = not all(handle.status().values())
+    left = [each.name for each in handle.disable()]
+    adapter.module.disable()
+    adapter.module.enable(**settings)
+    memory = adapter.open(configuration, adapter.ways[0])
+    finish(adapter.write(memory, "I live in Oslo."))
+    return {"lost": lost, "left": left, "memories": sorted(finish(adapter.memories(memory)))}
+
+
+SCENARIOS: dict[str, Callable[..., Any]] = {
+    each.__name__: each for each in (imported, three_loops, forked, inherited, removed, reloaded)
+}
+
+
+def main(arguments: list[str]) -> None:
+    adapter_named, name, given = arguments
+    given = json.loads(given)
+    adapter = load(adapter_named)(Path(given.pop("place")))
+    print("result:", json.dumps(SCENARIOS[name](adapter, **given)), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
