@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sys
@@ -23,7 +22,6 @@ def _clean():
     yield
     hymem_mem0.disable()
     hymem.close()
-    gc.collect()
 
 
 @pytest.fixture

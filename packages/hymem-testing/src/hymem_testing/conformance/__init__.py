@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
-import gc
 import importlib.metadata
 import itertools
 import logging
@@ -67,7 +66,6 @@ class Conformance:
         yield
         self.adapter(tmp_path).module.disable()
         hymem.close()
-        gc.collect()
 
     @pytest.fixture
     def stage(self, tmp_path: Path, hymem_writer: Proxy, hymem_main: Proxy) -> Iterator[Stage]:
@@ -242,25 +240,25 @@ class Conformance:
 
     def test_a_later_wrapper_is_left_where_it_is(self, stage: Stage) -> None:
         """What somebody has put over ours since stays; ours below it does nothing any more."""
-        patches = [
-            patch
-            for patch in stage.framework.switches.patches()
-            if isinstance(patch.place.get(), FunctionType)
-        ]
+        way, two = stage.framework.ways[0], stage.at("two")
+        found = stage.framework.switches.patches()
+        patches = [patch for patch in found if isinstance(patch.place.get(), FunctionType)]
         assert patches, "no function is wrapped"
         originals = [patch.place.get() for patch in patches]
-        handle = stage.framework.module.enable(**stage.settings)
+        handles = [stage.framework.module.enable(**stage.settings), stage.framework.module.register()]
+        swapped = stage.opened(way)
         wrappers = [_wrapped(patch.place.get()) for patch in patches]
         for patch, wrapper in zip(patches, wrappers, strict=True):
             patch.place.set(wrapper)
         try:
-            left = {each.name for each in handle.disable()}
+            left = {each.name for handle in handles for each in handle.disable()}
             assert left == {patch.place.name for patch in patches}
             assert all(patch.place.get() is each for patch, each in zip(patches, wrappers, strict=True))
             stage.framework.script(stage.main, [OSLO])
-            memory = stage.opened_before(stage.framework.ways[0])
-            finish(stage.framework.write(memory, SAID))
+            finish(two.write(two.open(two.before(stage.main), way), SAID))
+            finish(stage.framework.write(swapped, SAID))
             assert stage.writer.requests == []
+            assert len(stage.main.chats) == 2 * len(stage.sites)
         finally:
             for patch, original in zip(patches, originals, strict=True):
                 patch.place.set(original)
