@@ -26,7 +26,9 @@ PACKAGES = ("packages/hymem", "packages/hymem-testing", "integrations/hymem-mem0
 CHECKERS = (
     *("ruff==0.17.6", "mypy==2.4.1"),
     *("openai==3.57.0", "pydantic==2.14.4", "packaging", "pytest==9.2.0", "tomli", "nox==2026.10.20"),
+    "json-repair==0.64.6",
 )
+SOURCES = {"PYTHONPATH": os.pathsep.join(str(ROOT / package / "src") for package in PACKAGES)}
 TOX = ("tox==4.67.15", "tox-uv==1.37.1")
 WORK = ROOT / ".tox"
 
@@ -100,6 +102,18 @@ def lock(session: nox.Session) -> None:
         cell.lock.write_text(f"# made from {cell.digest}\n{done.stdout}", encoding="utf-8")
 
 
+@nox.session
+def tables(session: nox.Session) -> None:
+    """Measure anew what the tables in the docs show, and write them."""
+    session.install(*TOX)
+    session.run("tox", "run", "--quiet", "-e", "wheels")
+    for name in [cell.name for cell in matrix.cells() if cell.name.startswith("mem0-")]:
+        command = ("tox", "run", "--quiet", "-e", name, "--", "-k", "test_every_row_ends_as_the_table_says")
+        session.run(*command, env={"HYMEM_TEST_RECORD": "1"})
+    session.install(*CHECKERS)
+    session.run("python", "compat_tests/tables.py", env=SOURCES)
+
+
 @nox.session(python=False)
 def vllm(session: nox.Session) -> None:
     """Build the environment and models of the real vLLM; with a model's name, serve it."""
@@ -127,6 +141,7 @@ def _check(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("mypy")
+    session.run("python", "compat_tests/tables.py", "--check", env=SOURCES)
 
 
 def _packages(session: nox.Session) -> None:

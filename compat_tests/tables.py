@@ -1,0 +1,96 @@
+"""Makes the tables in the docs from recorded results and from the catalogues of call sites.
+
+A page holds `<!-- table: NAME -->` and `<!-- end -->`; what stands between them is written here.
+`--check` changes nothing and fails where a page is stale.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "compat_tests" / "results"
+_PLACE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+# -- Mem0 ----------------------------------------------------------------------------------------
+
+_SHORT = {
+    "lost without a word": "lost",
+    "partly lost without a word": "partly lost",
+    "nothing, without a word": "nothing",
+    "stored something else": "garbled",
+}
+
+
+def mem0_replies(kind: str) -> str:
+    """Row → outcome in Mem0 alone → with hymem, per version."""
+    found = {
+        path.stem.removeprefix("replies-"): json.loads(path.read_text(encoding="utf-8"))
+        for path in (RESULTS / "mem0").glob("replies-*.json")
+    }
+    with_kind = [version for version in found if any(name.startswith(f"{kind}: ") for name in found[version])]
+    versions = sorted(with_kind, key=Version)
+    names = dict.fromkeys(name for version in versions for name in found[version])
+    rows = []
+    for name in (name for name in names if name.startswith(f"{kind}: ")):
+        cells = [_outcome(found[version][name]) for version in versions]
+        rows.append([name.partition(": ")[2], *cells])
+    return table(["the reply", *versions], rows)
+
+
+def _outcome(row: dict[str, str]) -> str:
+    alone, ours = (_SHORT.get(row[key], row[key]) for key in ("alone", "hymem"))
+    return alone if alone == ours else f"{alone} → **{ours}**"
+
+
+def mem0_call_sites() -> str:
+    """What moves and what stays."""
+    from hymem_mem0 import CALL_SITES
+
+    rows = []
+    for site in CALL_SITES:
+        side = "the writer" if site.side == "write" else "the main model"
+        if site.opt_in:
+            side += f", if `{site.opt_in}` is set; else the main model"
+        where = {each.partition(":")[2] for each in site.where}
+        methods = {each.rpartition(".")[2] for each in where}
+        asks = ", ".join(f"`{name}`" for name in sorted(where if len(where) == 1 else methods))
+        rows.append([f"`{site.id}`", asks, site.versions or "all", side])
+    return table(["call site", "asked in", "Mem0", "goes to"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "mem0-call-sites": mem0_call_sites,
+    "mem0-extraction": lambda: mem0_replies("extraction"),
+    "mem0-decision": lambda: mem0_replies("decision"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    stale = []
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        made = _PLACE.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
+        if made != text:
+            stale.append(str(page.relative_to(ROOT)))
+            if "--check" not in arguments:
+                page.write_text(made, encoding="utf-8")
+    print(f"tables: {', '.join(stale) or 'nothing'} {'stale' if '--check' in arguments else 'written'}")
+    return int(bool(stale) and "--check" in arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
