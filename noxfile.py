@@ -103,6 +103,13 @@ def lock(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """What hymem costs, beside the raw client and others; written to benchmarks/RESULTS.md."""
+    session.install("-r", "benchmarks/requirements.txt", *(f"./{package}" for package in PACKAGES))
+    session.run("python", "benchmarks/bench.py", *session.posargs)
+
+
+@nox.session
 def tables(session: nox.Session) -> None:
     """Measure anew what the tables in the docs show, and write them."""
     session.install(*TOX)

@@ -19,7 +19,7 @@ import warnings
 import pytest
 
 from hymem import MEMORIES, PromptTooLong, WriteCall, Writer, WriterUnavailable, transport
-from hymem_testing.http import Body
+from hymem_testing.http import Body, LocalServer
 from hymem_testing.proxy import Cut, Dropped, Endless, Proxy
 
 CALL = WriteCall([{"role": "user", "content": "I live in Oslo"}], MEMORIES)
@@ -109,6 +109,27 @@ def test_statuses(hymem_writer, way, status, error):
 def test_a_model_that_is_not_there_is_told_with_those_that_are(hymem_writer, way):
     with pytest.raises(WriterUnavailable, match="it serves 'hy-memory'; set `model`"):
         do(Writer(base_url=hymem_writer.base_url, model="hy-memry"), way)
+
+
+class _Chatty(LocalServer):
+    """Says in its list of models what it was told in a chat."""
+
+    def answer(self, method, path, headers, raw):
+        if path.endswith("/models"):
+            return Body(
+                {"data": [{"id": "hy-memory"}, {"id": "I live in Oslo"}, {"name": "x"}][: self.models]}
+            )
+        return Body({}, 404)
+
+
+@pytest.mark.parametrize("models", [2, 3])
+def test_of_what_a_server_lists_only_names_are_told(models):
+    with _Chatty() as server:
+        server.models = models
+        with pytest.raises(WriterUnavailable) as raised:
+            Writer(base_url=server.base_url).write(CALL)
+    assert ("it serves 'hy-memory';" in str(raised.value)) == (models == 2)
+    assert "Oslo" not in str(raised.value)
 
 
 def test_a_refused_key_has_a_body_of_its_own(hymem_writer):

@@ -158,8 +158,10 @@ DECISION: Contract[list[Operation]] = Contract(
 
 
 def _addition(item: JSON) -> Item[dict[str, Any]] | None:
-    if isinstance(item, dict) and isinstance(item.get("text"), str) and item["text"].strip():
-        return Item(item)
+    if isinstance(item, dict):
+        text = item.get("text")
+        if isinstance(text, str) and text.strip():
+            return Item(item)
     found = text_item(item)
     if found is None:
         return None

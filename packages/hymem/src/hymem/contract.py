@@ -16,7 +16,10 @@ from .decode import JSON, Decoded, Undecodable, cleaned, decode, salvage, withou
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+# What is made anew for every write is not frozen: that would cost five times as much.
+
+
+@dataclass(slots=True)
 class RawReply:
     """A reply as the server sent it."""
 
@@ -51,7 +54,7 @@ class Violation:
         return f"expected {self.expected} at {self.path}, found {self.found}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parsed(Generic[T]):
     """A value the framework can be given.
 
@@ -67,7 +70,7 @@ class Parsed(Generic[T]):
     overwrites: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reading(Generic[T]):
     """A reply read through a contract: the value, and the text to hand to the framework."""
 
@@ -222,7 +225,7 @@ FREE_TEXT: Contract[str] = Contract(name="free_text", schema=None, keys=(), chec
 # -- lists, which most memory replies are --------------------------------------------------------
 
 
-@dataclass(slots=True)  # not frozen: made once per item, and that would triple its cost
+@dataclass(slots=True)
 class Item(Generic[T]):
     """One item of a list as the parser needs it. `writes`: something is stored, changed or
     deleted on account of it."""
@@ -260,9 +263,10 @@ def items_of(value: JSON, keys: Sequence[str]) -> tuple[list[JSON], bool] | Viol
         found, changed = [found], True
     if not isinstance(found, list):
         return Violation(key, "a list", shape_of(found))
-    if any(isinstance(each, list) for each in found):
-        found = [inner for each in found for inner in (each if isinstance(each, list) else [each])]
-        changed = True
+    for each in found:
+        if isinstance(each, list):
+            flat = [inner for each in found for inner in (each if isinstance(each, list) else [each])]
+            return flat, True
     return found, changed
 
 
@@ -277,16 +281,20 @@ def checked_items(
     if isinstance(found, Violation):
         return found
     raw, changed = found
-    items = [made for each in raw if (made := item(each)) is not None]
-    if raw and not items:
+    values: list[T] = []
+    kept, overwrites = 0, False
+    for each in raw:
+        made = item(each)
+        if made is None:
+            changed = True
+            continue
+        values.append(made.value)
+        kept += made.writes
+        changed |= made.changed
+        overwrites |= made.overwrites
+    if raw and not values:
         return Violation(f"{keys[0]}[0]", "a usable item", shape_of(raw[0]))
-    return Parsed(
-        [each.value for each in items],
-        kept=sum(each.writes for each in items),
-        dropped=len(raw) - len(items),
-        changed=changed or len(raw) != len(items) or any(each.changed for each in items),
-        overwrites=any(each.overwrites for each in items),
-    )
+    return Parsed(values, kept, len(raw) - len(values), changed, overwrites)
 
 
 TEXT_NAMES = ("text", "memory", "fact", "content")

@@ -46,7 +46,7 @@ class Work:
         return self.scanned_chars > MAX_SCANNED_CHARS or self.failed_scans > MAX_FAILED_SCANS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made for each reply, and that would cost five times as much
 class Decoded:
     """JSON out of a reply.
 

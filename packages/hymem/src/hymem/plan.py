@@ -29,7 +29,11 @@ NOTHING_SENT = frozenset({"resting", "busy", "unencodable"})
 WORTH_ANOTHER_TRY = frozenset({408, 429, 502, 503, 504})
 
 
-@dataclass(frozen=True, slots=True)
+# As in `contract`, what is made anew for every write is not frozen.
+NO_FACTS = CallFacts()
+
+
+@dataclass(slots=True)
 class WriteCall(Generic[T]):
     """One request of a framework for memory to be written.
 
@@ -40,7 +44,7 @@ class WriteCall(Generic[T]):
     messages: Sequence[Mapping[str, Any]]
     contract: Contract[T] = FREE_TEXT  # type: ignore[assignment]  # T is then str
     site: str = "hymem.write"
-    facts: CallFacts = field(default_factory=CallFacts)
+    facts: CallFacts = NO_FACTS
     max_tokens: int | None = None
     response_format: Mapping[str, Any] | None = None
     tools: Sequence[Mapping[str, Any]] | None = None
@@ -49,7 +53,7 @@ class WriteCall(Generic[T]):
     """Steps that were taken before: `reshaped`, where an integration adapted the messages."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply(Generic[T]):
     """What the framework is given: `text` for its parser, and the same as a `value`."""
 
@@ -75,7 +79,7 @@ class Tally:
     replies: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Received:
     """A chat completion, as far as a write needs it. Tokens are None where not reported."""
 
@@ -114,7 +118,7 @@ class MainModelFailed(Exception):
     error itself may quote the prompt."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """The body of one chat request."""
 
@@ -124,7 +128,7 @@ class Request:
         return Request({**self.body, **fields})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Send:
     request: Request
     deadline: float
@@ -183,7 +187,7 @@ def write_plan(
     return (yield from _after_failure(asking, failure))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asking(Generic[T]):
     call: WriteCall[T]
     settings: WriterSettings

@@ -71,35 +71,44 @@ def three_loops(adapter: Adapter, configuration: Any) -> int:
 
 
 def forked(adapter: Adapter, configurations: list[Any], way: str) -> list[list[str]]:
-    """A write, and then two forked children that write at once, each for itself."""
+    """A write, and then forked children that write at once, each for itself."""
     adapter.module.register()
     memory = adapter.open(configurations[0], way)
     finish(adapter.write(memory, "I live in Oslo."))
-    found = []
+    start_read, start_write = os.pipe()
     children = []
     for at, configuration in enumerate(configurations[1:]):
         read_end, write_end = os.pipe()
-        if (pid := os.fork()) == 0:
+        pid = os.fork()
+        if pid == 0:
+            os.close(start_write)
             try:
-                said = _written_by_child(adapter, configuration, way, at)
+                # One after the other: opening a store is not always safe beside another process.
+                memory = adapter.open(configuration, way)
+                os.write(write_end, b"opened\n")
+                os.read(start_read, 1)  # ends when the parent lets all of them go
+                said = _written_by_child(adapter, memory, at)
             except BaseException as error:
-                said = [type(error).__name__]
+                said = [f"{type(error).__name__}: {error}"]
             os.write(write_end, json.dumps(said).encode())
             os._exit(0)
         os.close(write_end)
-        children.append((pid, read_end))
-    for pid, read_end in children:
+        pipe = os.fdopen(read_end)
+        pipe.readline()
+        children.append((pid, pipe))
+    os.close(start_write)
+    found = []
+    for pid, pipe in children:
+        with pipe:
+            found.append(json.loads(pipe.read() or '["died"]'))
         os.waitpid(pid, 0)
-        with os.fdopen(read_end) as pipe:
-            found.append(json.load(pipe))
     return found
 
 
-def _written_by_child(adapter: Adapter, configuration: Any, way: str, at: int) -> list[str]:
-    memory = adapter.open(configuration, way)
+def _written_by_child(adapter: Adapter, memory: Any, at: int) -> list[str]:
     for turn in range(6):
-        finish(adapter.write(memory, f"I have a word{at}{turn} .", "ann"))
-    return sorted(finish(adapter.memories(memory, "ann")))
+        finish(adapter.write(memory, f"I have a word{at}{turn} ."))
+    return sorted(finish(adapter.memories(memory)))
 
 
 def inherited(adapter: Adapter, configuration: Any, way: str) -> list[str]:
