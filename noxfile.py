@@ -9,8 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ET
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,7 +20,7 @@ import matrix
 
 from hymem_testing.vllm import environment, server
 
-PACKAGES = ("packages/hymem", "packages/hymem-testing", "integrations/hymem-mem0")
+PACKAGES = matrix.packages()
 CHECKERS = (
     *("ruff==0.17.6", "mypy==2.4.1"),
     *("openai==3.57.0", "pydantic==2.14.4", "packaging", "pytest==9.2.0", "tomli", "nox==2026.10.20"),
@@ -48,34 +46,67 @@ def test(session: nox.Session) -> None:
     for name, part in parts:
         with _timed(minutes, name):
             failed += _attempt(name, part)
-    names = [cell.name for cell in matrix.cells()]
+    chosen = [(cell.name, ["-m", "hymem_short"] if short else []) for cell, short in matrix.for_every_test()]
     session.install(*TOX)
     if kind != "vllm":
-        failed += _cells(session, names, minutes, [f"--hymem-server={kind}"])
+        failed += _cells(session, chosen, minutes, [f"--hymem-server={kind}"])
     else:
         with _timed(minutes, "vllm build"):
             environment.build()
-        for model, marked in (("smollm2", []), ("hyv3-dummy", ["-m", "hymem_model"])):
-            with _serving(model, minutes):
-                failed += _cells(
-                    session, names, minutes, ["--hymem-server=vllm", *marked], suffix=f" {model}"
-                )
-                if model == "smollm2":
-                    with _timed(minutes, "demo"):
-                        failed += _attempt("demo", lambda: _demos(session))
+        with _serving("smollm2", minutes):
+            failed += _cells(session, chosen, minutes, ["--hymem-server=vllm"], suffix=" smollm2")
+            with _timed(minutes, "demo"):
+                failed += _attempt("demo", lambda: _demos(session))
+        other = [(name, ["-m", "hymem_model"]) for name, short in chosen if not short]
+        with _serving("hyv3-dummy", minutes):
+            failed += _cells(session, other, minutes, ["--hymem-server=vllm"], suffix=" hyv3-dummy")
     _summary(session, minutes, failed)
 
 
 @nox.session(name="matrix")
 def matrix_cells(session: nox.Session) -> None:
-    """All cells on the double, or those whose names contain the words given."""
-    words = session.posargs
-    names = [cell.name for cell in matrix.cells() if all(word in cell.name for word in words)]
-    minutes: dict[str, float] = {}
-    _clear_reports()
+    """The cells whose names contain the words given, on the double; results go on record. Those that are
+    on record as passed, with the sources and lock there are now, are left out, unless --all."""
+    words = [word for word in session.posargs if word != "--all"]
+    named = [cell for cell in matrix.cells() if all(word in cell.name for word in words)]
+    _lock(session, [cell for cell in named if not cell.is_fresh()])
+    chosen = []
+    for cell in named:
+        known = cell.recorded()
+        if "--all" in session.posargs or known is None or known["outcome"] != "passed":
+            chosen.append(cell)
+    session.log(f"{len(chosen)} of {len(named)} cells to run; the others are on record as passed")
     session.install(*TOX)
-    failed = _cells(session, names, minutes, ["--hymem-server=double"])
-    _summary(session, minutes, failed)
+    session.run("tox", "run", "--quiet", "-e", "wheels")
+    tox = [str(Path(session.bin) / "tox"), "run", "--quiet"]
+    path = f"{session.bin}{os.pathsep}{os.environ['PATH']}"
+    failed = matrix.run(chosen, tox, WORK, {**os.environ, "PATH": path})
+    session.install(*CHECKERS)
+    session.run("python", "compat_tests/tables.py", env=SOURCES)
+    if failed:
+        session.error(f"failed: {', '.join(failed)}; see {WORK / 'logs'}")
+
+
+@nox.session
+def latest(session: nox.Session) -> None:
+    """Each framework's newest version there is, unlocked: what users who install today get."""
+    minutes: dict[str, float] = {}
+    failed = []
+    with tempfile.TemporaryDirectory() as directory:
+        for cell in matrix.newest():
+            for package in cell.packages:
+                session.run(
+                    "uv", "build", "--quiet", "--wheel", "--out-dir", directory, package, external=True
+                )
+            session.install("--upgrade", *cell.unpinned(), *matrix.TOOLS)
+            session.install("--reinstall", "--no-deps", "--find-links", directory, *cell.distributions)
+            tests = ("python", "-m", "pytest", "-q", *cell.tests, "--hymem-server=double")
+            deselect = ("--deselect", "compat_tests/tests/test_drift.py") if not session.posargs else ()
+            with _timed(minutes, cell.group):
+                run = functools.partial(session.run, *tests, *deselect, env=dict(cell.environment))
+                failed += _attempt(f"newest {cell.group}", run)
+    if failed:
+        session.error(f"failed: {', '.join(failed)}")
 
 
 @nox.session
@@ -90,16 +121,9 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def lock(session: nox.Session) -> None:
     """Make the locks of cells that changed; --all makes every one anew."""
-    for cell in matrix.cells():
-        if cell.is_fresh() and "--all" not in session.posargs:
-            continue
-        session.log(f"locking {cell.name}")
-        command = ["uv", "pip", "compile", "--quiet", "--universal", "--no-header", "--no-annotate"]
-        command += ["--python-version", cell.python, "-"]
-        done = subprocess.run(command, input=cell.inputs(), capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            session.error(done.stderr)
-        cell.lock.write_text(f"# made from {cell.digest}\n{done.stdout}", encoding="utf-8")
+    for path in matrix.of_no_cell():
+        path.unlink()
+    _lock(session, [cell for cell in matrix.cells() if "--all" in session.posargs or not cell.is_fresh()])
 
 
 @nox.session
@@ -109,13 +133,21 @@ def bench(session: nox.Session) -> None:
     session.run("python", "benchmarks/bench.py", *session.posargs)
 
 
+@nox.session(name="new-integration", python=False)
+def new_integration(session: nox.Session) -> None:
+    """Make the folder of a new integration: NAME --upstream DISTRIBUTION."""
+    session.run(sys.executable, "compat_tests/new_integration.py", *session.posargs, external=True)
+
+
 @nox.session
 def tables(session: nox.Session) -> None:
     """Measure anew what the tables in the docs show, and write them."""
     session.install(*TOX)
     session.run("tox", "run", "--quiet", "-e", "wheels")
-    for name in [cell.name for cell in matrix.cells() if cell.name.startswith("mem0-")]:
-        command = ("tox", "run", "--quiet", "-e", name, "--", "-k", "test_every_row_ends_as_the_table_says")
+    one_python = {(cell.group, cell.version): cell for cell in matrix.cells() if cell.group != "core"}
+    _lock(session, [cell for cell in one_python.values() if not cell.is_fresh()])
+    for cell in one_python.values():
+        command = ("tox", "run", "--quiet", "-e", cell.name, "--", "-m", "hymem_recorded")
         session.run(*command, env={"HYMEM_TEST_RECORD": "1"})
     session.install(*CHECKERS)
     session.run("python", "compat_tests/tables.py", env=SOURCES)
@@ -140,10 +172,22 @@ def demo(session: nox.Session) -> None:
 # -- parts ---------------------------------------------------------------------------------------
 
 
+def _lock(session: nox.Session, cells: list[matrix.Cell]) -> None:
+    for cell in cells:
+        session.log(f"locking {cell.name}")
+        command = ["uv", "pip", "compile", "--quiet", "--universal", "--no-header", "--no-annotate"]
+        command += ["--python-version", cell.python, "-"]
+        done = subprocess.run(command, input=cell.inputs(), capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            session.error(done.stderr)
+        cell.lock.write_text(f"# made from {cell.digest}\n{done.stdout}", encoding="utf-8")
+
+
 def _check(session: nox.Session) -> None:
     stale = [cell.name for cell in matrix.cells() if not cell.is_fresh()]
+    stale += [path.name for path in matrix.of_no_cell()]
     if stale:
-        raise RuntimeError(f"these locks are stale: {', '.join(stale)}; run ./dev lock")
+        raise RuntimeError(f"these locks and results are stale: {', '.join(stale)}; run ./dev lock")
     session.install(*CHECKERS)
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
@@ -186,15 +230,19 @@ def _install_demo(session: nox.Session) -> None:
 
 
 def _cells(
-    session: nox.Session, names: list[str], minutes: dict[str, float], posargs: list[str], suffix: str = ""
+    session: nox.Session,
+    chosen: list[tuple[str, list[str]]],
+    minutes: dict[str, float],
+    posargs: list[str],
+    suffix: str = "",
 ) -> list[str]:
     """Run cells one after the other, from wheels built now; the names of those that failed."""
     with _timed(minutes, "wheels" + suffix):
         session.run("tox", "run", "--quiet", "-e", "wheels")
     failed = []
-    for name in names:
+    for name, more in chosen:
         with _timed(minutes, name + suffix):
-            command = ("tox", "run", "--quiet", "-e", name, "--", *posargs)
+            command = ("tox", "run", "--quiet", "-e", name, "--", *posargs, *more)
             # 5: no test of this cell is for the model that is being served.
             run = functools.partial(session.run, *command, success_codes=[0, 5])
             failed += _attempt(name + suffix, run)
@@ -255,14 +303,10 @@ def _summary(session: nox.Session, minutes: dict[str, float], failed: list[str])
     for name, spent in minutes.items():
         print(f"  {spent:5.1f}  {name}")
     print(f"  {sum(minutes.values()):5.1f}  together")
-    counts: Counter[str] = Counter()
-    for report in (WORK / "reports").glob("*.done"):
-        for suite in ET.parse(report).getroot().iter("testsuite"):
-            counts.update({key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")})
-    broken = counts["failures"] + counts["errors"]
-    passed = counts["tests"] - broken - counts["skipped"]
+    counts = matrix.counts((WORK / "reports").glob("*.done"))
+    broken = counts["failed"]
     if failed and not broken:
         broken = len(failed)  # a check, or a cell that came to no test
-    print(f"{passed} passed, {broken} failed, {counts['skipped']} skipped", flush=True)
+    print(f"{counts['passed']} passed, {broken} failed, {counts['skipped']} skipped", flush=True)
     if failed:
         session.error(f"failed: {', '.join(failed)}")

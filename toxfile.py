@@ -41,6 +41,6 @@ def tox_add_core_config(core_conf: ConfigSet, state: State) -> None:
                 commands_pre=[Command(install)],
                 commands=[Command(pytest)],
                 depends=EnvList(["wheels"]),
-                set_env={"MEM0_TELEMETRY": "False", "PYTHONHASHSEED": "0"},
+                set_env={**cell.environment, "PYTHONHASHSEED": "0"},
             )
         )

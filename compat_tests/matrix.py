@@ -1,10 +1,22 @@
-"""The cells of matrix.toml, and their locks. Read by toxfile.py and by noxfile.py."""
+"""The cells of matrix.toml, their locks, and what is on record of their runs."""
 
 from __future__ import annotations
 
+import concurrent.futures
+import datetime
+import functools
 import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
 import sys
-from dataclasses import dataclass
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +27,32 @@ else:
 
 ROOT = Path(__file__).parent.parent
 LOCKS = ROOT / "compat_tests" / "locks"
+RESULTS = ROOT / "compat_tests" / "results" / "cells"
 TOOLS = ("pytest>=9", "pytest-asyncio>=1.2", "pytest-socket>=0.7", "hypothesis>=6.140")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One row: a set of exact pins on one Python."""
+    """A set of exact pins on one Python. `group` is `core` or a framework, `version` its row there."""
 
     name: str
+    group: str
+    version: str
     python: str
     pins: tuple[str, ...]
     packages: tuple[str, ...]
     tests: tuple[str, ...]
-
-    @property
-    def lock(self) -> Path:
-        return LOCKS / f"{self.name}.txt"
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def distributions(self) -> list[str]:
         return [Path(each).name for each in self.packages]
+
+    # -- what is installed -----------------------------------------------------------------------
+
+    @property
+    def lock(self) -> Path:
+        return LOCKS / f"{self.name}.txt"
 
     def inputs(self) -> str:
         """What is locked, as requirement lines: pins, tools, and what our packages depend on."""
@@ -53,15 +71,186 @@ class Cell:
     def is_fresh(self) -> bool:
         return self.lock.exists() and self.lock.read_text().startswith(f"# made from {self.digest}\n")
 
+    def locked(self) -> dict[str, str]:
+        """Name → version of everything in the lock."""
+        return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", self.lock.read_text(), re.MULTILINE))
+
+    def unpinned(self) -> list[str]:
+        """The same names in any version, and what our packages depend on."""
+        names = [pin.partition("==")[0] for pin in self.pins]
+        return [*names, *self.inputs().splitlines()[len(self.pins) + len(TOOLS) :]]
+
+    # -- what is on record -----------------------------------------------------------------------
+
+    @property
+    def record(self) -> Path:
+        return RESULTS / f"{self.name}.json"
+
+    def recorded(self) -> dict[str, Any] | None:
+        """Its last run; None where it has not been run since its sources or its lock changed."""
+        if not self.record.is_file():
+            return None
+        found: dict[str, Any] = json.loads(self.record.read_text(encoding="utf-8"))
+        current = found["sources"] == self.sources() and found["lock"] == _sha(self.lock.read_bytes())
+        return found if current else None
+
+    def write_record(self, counts: Mapping[str, int], *, passed: bool) -> None:
+        """Keep a run: rewritten only where something but its date is new."""
+        made = {
+            "outcome": "passed" if passed else "failed",
+            "passed": counts["passed"],
+            "skipped": counts["skipped"],
+            "python": self.python,
+            "versions": {name: self.locked()[name] for name in self._shown() if name in self.locked()},
+            "hymem": _version("packages/hymem"),
+            "sources": self.sources(),
+            "lock": _sha(self.lock.read_bytes()),
+        }
+        before = json.loads(self.record.read_text(encoding="utf-8")) if self.record.is_file() else {}
+        if {**made, "date": before.get("date")} != before:
+            made["date"] = datetime.date.today().isoformat()
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            self.record.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+
+    def _shown(self) -> list[str]:
+        return sorted({*(pin.partition("==")[0] for pin in self.pins), "openai", "pydantic"})
+
+    def sources(self) -> str:
+        """Of the code that is installed from here, the test kit aside."""
+        kept = [each for each in self.packages if not each.endswith("hymem-testing")]
+        return _sha("".join(_sources_of(each) for each in kept).encode())
+
+
+def packages() -> tuple[str, ...]:
+    """The folder of every package of ours, the core first."""
+    found = [path.parent for path in ROOT.glob("*/*/pyproject.toml") if path.parts[-3] in _KEPT_IN]
+    return tuple(str(path.relative_to(ROOT)) for path in sorted(found, key=_core_first))
+
+
+_KEPT_IN = ("packages", "integrations")
+
+
+def _core_first(package: Path) -> tuple[bool, str]:
+    return package.parent.name != "packages", package.name
+
 
 def cells() -> list[Cell]:
     """Every cell, in the order of the file."""
-    table = _toml(ROOT / "compat_tests" / "matrix.toml")["cells"]
-    return [
-        Cell(name, row["python"], *(tuple(row[key]) for key in ("pins", "packages", "tests")))
-        for name, row in table.items()
-    ]
+    made = []
+    for group, table in _toml(ROOT / "compat_tests" / "matrix.toml").items():
+        packages, environment = tuple(table["packages"]), table.get("environment", {})
+        more, only = table.get("more_tests", {}), table.get("only", {})
+        for version, pins in table["versions"].items():
+            upstream = [f"{table['upstream']}=={version}"] if "upstream" in table else []
+            for python in only.get(version, table["pythons"]):
+                name = f"{group}-{version}-py{python.replace('.', '')}"
+                tests = (*table["tests"], *more.get(name, ()))
+                made.append(
+                    Cell(name, group, version, python, (*upstream, *pins), packages, tests, environment)
+                )
+    return made
+
+
+def of_no_cell() -> list[Path]:
+    """Locks and results of cells that are in the matrix no more."""
+    names = {cell.name for cell in cells()}
+    return [path for path in (*LOCKS.glob("*.txt"), *RESULTS.glob("*.json")) if path.stem not in names]
+
+
+def for_every_test() -> list[tuple[Cell, bool]]:
+    """The cells of `./dev test`, and whether in short form: of the core the lowest Python with the
+    lowest versions and the highest with the highest, of a framework its newest version in full and
+    its oldest in short."""
+    chosen = []
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells():
+        groups.setdefault(cell.group, []).append(cell)
+    for group, members in groups.items():
+        chosen += [(members[0], group != "core"), (members[-1], False)]
+    return chosen
+
+
+def newest() -> list[Cell]:
+    """Of each framework the newest version, on the highest Python."""
+    last = {cell.group: cell for cell in cells() if cell.group != "core"}
+    return list(last.values())
+
+
+# -- running -------------------------------------------------------------------------------------
+
+
+def run(chosen: Sequence[Cell], tox: Sequence[str], work: Path, environ: Mapping[str, str]) -> list[str]:
+    """Run cells, as many at once as there are cores, and keep their results; the names of those
+    that failed. What a cell prints goes to a log of its own."""
+    logs, reports = work / "logs", work / "reports"
+    logs.mkdir(parents=True, exist_ok=True)
+    failed = []
+
+    def one(cell: Cell) -> tuple[Cell, bool, float, Counter[str]]:
+        started = time.monotonic()
+        report = reports / f"{cell.name}.xml"
+        report.unlink(missing_ok=True)
+        command = [*tox, "-e", cell.name, "--", "--hymem-server=double"]
+        with (logs / f"{cell.name}.log").open("w") as log:
+            done = subprocess.run(command, stdout=log, stderr=log, env=environ, cwd=ROOT, check=False)
+        return cell, done.returncode == 0, (time.monotonic() - started) / 60, counts([report])
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = [pool.submit(one, cell) for cell in chosen]
+        for at, each in enumerate(concurrent.futures.as_completed(running), 1):
+            cell, passed, minutes, counted = each.result()
+            cell.write_record(counted, passed=passed)
+            failed += [] if passed else [cell.name]
+            outcome = "passed" if passed else "FAILED"
+            line = (
+                f"[{at}/{len(chosen)}] {cell.name}: {outcome}, {counted['passed']} tests, {minutes:.1f} min"
+            )
+            print(line, file=sys.stderr, flush=True)
+    return failed
+
+
+def counts(reports: Iterable[Path]) -> Counter[str]:
+    """What pytest's reports say: passed, failed, skipped."""
+    found: Counter[str] = Counter(passed=0, failed=0, skipped=0)
+    for report in reports:
+        if not report.exists():
+            continue
+        for suite in ET.parse(report).getroot().iter("testsuite"):
+            number = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
+            broken = number["failures"] + number["errors"]
+            found["failed"] += broken
+            found["skipped"] += number["skipped"]
+            found["passed"] += number["tests"] - broken - number["skipped"]
+    return found
+
+
+def build_wheels(into: Path) -> None:
+    """The wheels that every cell installs."""
+    shutil.rmtree(into, ignore_errors=True)
+    for package in packages():
+        command = ["uv", "build", "--quiet", "--wheel", "--out-dir", str(into), package]
+        subprocess.run(command, cwd=ROOT, check=True)
+
+
+@functools.cache
+def _sources_of(package: str) -> str:
+    files = sorted((ROOT / package / "src").rglob("*.py"))
+    return _sha(b"".join(str(path.relative_to(ROOT)).encode() + path.read_bytes() for path in files))
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _version(package: str) -> str:
+    text = (ROOT / package / "src" / Path(package).name.replace("-", "_") / "__init__.py").read_text()
+    found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
+    return found[1] if found else "unknown"
 
 
 def _toml(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    build_wheels(Path(sys.argv[1]))

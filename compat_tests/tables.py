@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import matrix
 from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +24,45 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+# -- versions ------------------------------------------------------------------------------------
+
+
+def compatibility() -> str:
+    """Every cell, by framework: version and Python → what its last run came to."""
+    parts = []
+    groups = dict.fromkeys(cell.group for cell in matrix.cells())
+    for group in groups:
+        members = [cell for cell in matrix.cells() if cell.group == group]
+        pythons = sorted({cell.python for cell in members}, key=Version)
+        versions = dict.fromkeys(cell.version for cell in members)
+        at = {(cell.version, cell.python): _run(cell) for cell in members}
+        rows = [[version, *(at.get((version, python), "") for python in pythons)] for version in versions]
+        head = [_TITLES.get(group, group), *(f"Python {python}" for python in pythons)]
+        parts.append(table(head, rows))
+    return "\n".join(parts)
+
+
+_TITLES = {"core": "hymem, with openai", "mem0": "Mem0 (`mem0ai`)"}
+
+
+def _run(cell: matrix.Cell) -> str:
+    found = cell.recorded()
+    if found is None:
+        return "not run"
+    return f"{found['outcome']}, {found['date']} ({found['passed']} tests)"
+
+
+def versions(group: str) -> str:
+    """The supported range, in a sentence."""
+    members = [cell for cell in matrix.cells() if cell.group == group]
+    pins = [cell.pins[0] for cell in members]
+    named = list(dict.fromkeys(pin.partition("==")[2] for pin in pins))
+    pythons = sorted({cell.python for cell in members}, key=Version)
+    name = pins[0].partition("==")[0]
+    text = f"`{name}` {', '.join(named[:-1])} and {named[-1]}, sync and async"
+    return f"Tested with {text}, on Python {pythons[0]} and {pythons[-1]}.\n"
 
 
 # -- Mem0 ----------------------------------------------------------------------------------------
@@ -73,6 +113,8 @@ def mem0_call_sites() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "compatibility": compatibility,
+    "mem0-versions": lambda: versions("mem0"),
     "mem0-call-sites": mem0_call_sites,
     "mem0-extraction": lambda: mem0_replies("extraction"),
     "mem0-decision": lambda: mem0_replies("decision"),
@@ -81,7 +123,8 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def main(arguments: Sequence[str]) -> int:
     stale = []
-    for page in sorted((ROOT / "docs").rglob("*.md")):
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/*/README.md")]
+    for page in sorted(pages):
         text = page.read_text(encoding="utf-8")
         made = _PLACE.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
         if made != text:

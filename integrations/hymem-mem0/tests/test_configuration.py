@@ -21,6 +21,7 @@ def make(config, llm_config):
     return mem0.Memory.from_config({**config, "llm": {"provider": "hy_memory", "config": llm_config}})
 
 
+@pytest.mark.hymem_short
 def test_flat_keys(config, hymem_writer, main_llm):
     memory = make(
         config, {"base_url": hymem_writer.base_url, "model": "m", "timeout": 7, "main_llm": main_llm}

@@ -77,6 +77,8 @@ def outcomes(events, bank, config, swapped, hymem_writer, hymem_main, tmp_path, 
     return {name: {"alone": alone[name], "hymem": with_hymem[name]} for name in alone}
 
 
+@pytest.mark.hymem_short
+@pytest.mark.hymem_recorded
 def test_every_row_ends_as_the_table_says(outcomes, events):
     ends = {name: row["hymem"] for name, row in outcomes.items()}
     silent = {name: end for name, end in ends.items() if "word" in end or "destroyed" in end}

@@ -57,5 +57,5 @@ def test_it_fails_on_one_that_is_wrong(name):
 
 
 def test_every_rule_has_a_wrong_one():
-    rules = {name for name in vars(Conformance) if name.startswith("test_")}
+    rules = {name for name in dir(Conformance) if name.startswith("test_")}
     assert {rule for rule, _ in RULES.values()} == rules

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from hymem.contract import (
+    AS_IT_IS,
     FREE_TEXT,
     MAX_TEXT,
     TEXT_NAMES,
@@ -161,7 +162,7 @@ def _addition(item: JSON) -> Item[dict[str, Any]] | None:
     if isinstance(item, dict):
         text = item.get("text")
         if isinstance(text, str) and text.strip():
-            return Item(item)
+            return AS_IT_IS
     found = text_item(item)
     if found is None:
         return None

@@ -181,9 +181,11 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
         if tools is not None:
             asked |= {"tools": tools, "tool_choice": tool_choice}
         opened = scope.current()
+        if opened is None:
+            return self._ask_main(asked)
         off = self._switch is not None and not self._switch.on
-        site = None if opened is None or off else self._site(opened, tools)
-        if opened is None or site is None:
+        site = None if off else self._site(opened, tools)
+        if site is None:
             return self._ask_main(asked)
         return self._write(opened, site, asked)
 

@@ -31,6 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "hymem_model(name): the model this test needs: smollm2, hyv3-dummy")
+    config.addinivalue_line(
+        "markers", "hymem_short: of the few that are run where the whole would be too long"
+    )
+    config.addinivalue_line("markers", "hymem_recorded: keeps what it measures, if HYMEM_TEST_RECORD is set")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,10 +9,12 @@ from wrong import be_wrong, is_wrong
 
 from hymem_testing.conformance import USERS_KEY, Adapter
 
+EAGER = ("importing_does_work", "it_is_all_in_one_file")
+
 
 class Toynotes(Adapter):
     framework = "toynotes"
-    integration = "hymem_toynotes_eager" if is_wrong("importing_does_work") else "hymem_toynotes"
+    integration = "hymem_toynotes_eager" if is_wrong(*EAGER) else "hymem_toynotes"
     sites = ("toynotes.remember",)
 
     @property

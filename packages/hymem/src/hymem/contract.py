@@ -236,6 +236,10 @@ class Item(Generic[T]):
     writes: bool = True
 
 
+AS_IT_IS: Item[Any] = Item(None)
+"""What stands for `Item(each)`, without making one for each."""
+
+
 def shape_of(value: JSON) -> str:
     """The JSON type of `value`, for messages."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
@@ -273,7 +277,8 @@ def items_of(value: JSON, keys: Sequence[str]) -> tuple[list[JSON], bool] | Viol
 def checked_items(
     value: JSON, keys: Sequence[str], item: Callable[[JSON], Item[T] | None]
 ) -> Parsed[list[T]] | Violation:
-    """Each item through `item`, which returns None for one that cannot be used.
+    """Each item through `item`, which returns None for one that cannot be used, and `AS_IT_IS` for
+    one that is written as it stands.
 
     A reply that had items and none that can be used is a violation, not an empty reply.
     """
@@ -285,6 +290,10 @@ def checked_items(
     kept, overwrites = 0, False
     for each in raw:
         made = item(each)
+        if made is AS_IT_IS:
+            values.append(each)
+            kept += 1
+            continue
         if made is None:
             changed = True
             continue
@@ -312,6 +321,10 @@ def text_item(value: JSON) -> Item[str] | None:
     return None
 
 
+def _plain_text(value: JSON) -> Item[str] | None:
+    return AS_IT_IS if isinstance(value, str) and value.strip() else text_item(value)
+
+
 def text_list(
     name: str,
     key: str,
@@ -324,7 +337,7 @@ def text_list(
     write = dumps or to_json
 
     def check(value: JSON, facts: CallFacts) -> Parsed[list[str]] | Violation:
-        return checked_items(value, keys, text_item)
+        return checked_items(value, keys, _plain_text)
 
     return Contract(
         name=name,

@@ -10,25 +10,24 @@ import json
 import logging
 import os
 import threading
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import SettingsError
 from .process import on_fork
 
 OUTCOMES = ("ok", "empty", "partial", "failed", "cancelled")
 MAX_RECORD = 64 << 20
+MAX_PENDING = 256
 
 
-@dataclass(frozen=True, slots=True)
-class WriteEvent:
+class WriteEvent(NamedTuple):
     """What became of one write. `seconds` is wall time, tokens are as the server reported them,
-    `error` is the name of the error's class and `message` its text."""
+    `error` is the name of the error's class and `message` its text, `at` is `time.time()`."""
 
     site: str
     outcome: str
@@ -44,7 +43,7 @@ class WriteEvent:
     framework: str | None = None
     error: str | None = None
     message: str | None = None
-    at: float = field(default_factory=time.time)
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +86,7 @@ class Counters:
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
+        self._pending: list[WriteEvent] = []
         self._sums: Counter[str] = Counter()
         self._outcomes: Counter[str] = Counter()
         self._steps: Counter[str] = Counter()
@@ -94,8 +94,16 @@ class Counters:
         self._seconds = 0.0
 
     def add(self, event: WriteEvent) -> None:
-        with self._lock:
-            sums = self._sums
+        self._pending.append(event)  # atomic; adding up can wait
+        if len(self._pending) >= MAX_PENDING:
+            with self._lock:
+                self._add_up()
+
+    def _add_up(self) -> None:
+        count = len(self._pending)
+        events, self._pending[:count] = self._pending[:count], []
+        sums = self._sums
+        for event in events:
             sums["writes"] += 1
             sums["kept"] += event.kept
             sums["dropped"] += event.dropped
@@ -104,9 +112,9 @@ class Counters:
             sums["completion_tokens"] += event.completion_tokens
             self._outcomes[event.outcome] += 1
             self._sites[event.site] += 1
+            self._seconds += event.seconds
             for step in event.steps:
                 self._steps[step] += 1
-            self._seconds += event.seconds
 
     def unknown_site(self) -> int:
         """Count a call of a kind the catalogue does not know; how many there were by now."""
@@ -116,6 +124,7 @@ class Counters:
 
     def read(self) -> Stats:
         with self._lock:
+            self._add_up()
             return Stats(
                 **self._sums,
                 outcomes=dict(self._outcomes),
@@ -225,7 +234,7 @@ class Record:
 
     def add(self, event: WriteEvent, content: Mapping[str, Any] | None) -> None:
         """Append a line; past the size bound say so once and stop. Never raises."""
-        row = {**asdict(event), **({"content": content} if content else {})}
+        row = {**event._asdict(), **({"content": content} if content else {})}
         try:
             line = json.dumps(row, ensure_ascii=True, default=str).encode() + b"\n"
             with self._lock:

@@ -44,7 +44,8 @@ FAILURES_UNTIL_REST = 5
 REST_SECONDS = 30.0
 
 _ALLOWED_HEADERS = frozenset(
-    {"host", "content-type", "content-length", "transfer-encoding", "accept", "user-agent", "connection"}
+    {b"host", b"content-type", b"content-length", b"transfer-encoding", b"accept", b"user-agent"}
+    | {b"connection"}
 )
 
 _deadline: ContextVar[float] = ContextVar("hymem_deadline")
@@ -73,8 +74,12 @@ class Endpoint:
             return False
 
 
+def client_is_loaded() -> bool:
+    return "openai" in sys.modules
+
+
 def load_client() -> None:
-    """Import the openai client now: in the first write it would hold up an event loop for a second."""
+    """Import the openai client, which takes a second: `enable()` must not, nor an event loop."""
     import openai  # noqa: F401
 
 
@@ -508,12 +513,14 @@ def _http_module(client: type) -> str:
 
 def _show(endpoint: Endpoint, request: Any) -> None:
     """Leave only what belongs on this wire."""
-    for name in [name for name in request.headers if name.lower() not in _ALLOWED_HEADERS]:
-        del request.headers[name]
-    request.headers["accept-encoding"] = "identity"  # a small body may unpack to a huge one
-    request.headers["authorization"] = f"Bearer {endpoint.key}"
-    for name, value in endpoint.headers:
-        request.headers[name] = value
+    own = {name.encode(): value.encode() for name, value in endpoint.headers}
+    own[b"accept-encoding"] = b"identity"  # a small body may unpack to a huge one
+    own.setdefault(b"authorization", f"Bearer {endpoint.key}".encode())
+    kept = [(name, value) for name, value in request.headers.raw if name.lower() in _ALLOWED_HEADERS]
+    # A new one at once: headers are a list, and taking one out looks at them all.
+    request.headers = type(request.headers)(
+        [each for each in kept if each[0].lower() not in own] + list(own.items())
+    )
 
 
 def _before_body(response: Any) -> None:

@@ -58,7 +58,6 @@ class Writer:
     ) -> None:
         if settings is not None and arguments:
             raise TypeError("pass settings or single arguments, not both")
-        transport.load_client()
         self.settings = settings or load_settings(arguments, framework=framework)
         self.framework = framework
         self._endpoint = transport.Endpoint.of(self.settings)
@@ -123,6 +122,8 @@ class Writer:
         tally, started = Tally(), time.monotonic()
         plan = write_plan(call, self.settings, tally)
         try:
+            if not transport.client_is_loaded():  # the loop would stand still for a second
+                await asyncio.to_thread(transport.load_client)
             step = next(plan)
             while True:
                 answer = await self._ado(step, main)
@@ -201,6 +202,7 @@ class Writer:
             error=None if error is None else type(error).__name__,
             # Only our own messages are known to be free of keys and text.
             message=str(error) if isinstance(error, WriteError) else None,
+            at=time.time(),
         )
         tally.error = None
         publish(event, self._counters)

@@ -3,10 +3,14 @@
 
 def __getattr__(name):
     if name != "CALL_SITES":
-        raise AttributeError(name)
-    from .seams import CALL_SITES
+        raise AttributeError(f"module 'hymem_toynotes' has no attribute {name!r}")
+    from .call_sites import CALL_SITES
 
     return CALL_SITES
+
+
+def __dir__():
+    return sorted({*globals(), "CALL_SITES"})
 
 
 def register():

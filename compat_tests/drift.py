@@ -1,0 +1,227 @@
+"""Finds out that a framework has changed where we reach into it, before users do.
+
+Per framework, from its sources alone and without importing them: which functions ask an LLM, and
+how often; which files speak to a provider past the LLM object; what methods the LLM base class
+has; and what the catalogued functions look like. `test_drift.py` compares with the baseline of the
+version, and any difference fails until somebody has looked at it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where in one package its LLM calls are looked for.
+
+    `base`: `module:Class` of the LLM base class, whose methods that take messages or a prompt are
+    the names that are looked for; `names` are further ones. `receivers`: what the text before the
+    dot has to match. `under`: the folder or file the calls are looked for in. `providers`: files,
+    as a pattern of their path, that may speak to a provider themselves.
+    """
+
+    package: str
+    base: str = ""
+    names: tuple[str, ...] = ()
+    receivers: str = ""
+    under: str = ""
+    providers: str = r"$^"
+
+
+RULES: Mapping[str, tuple[Rule, ...]] = {
+    "mem0": (Rule("mem0", base="mem0.llms.base:LLMBase", providers=r"llms/|proxy/main\.py"),),
+    "memos": (
+        Rule(
+            "memos",
+            base="memos.llms.base:BaseLLM",
+            receivers=r"(llm|llms\[.*\]|llm_provider)$",
+            providers=r"llms/|embedders/|reranker/",
+        ),
+    ),
+    "evermemos": (
+        Rule("everalgo", names=("chat", "achat"), receivers=r"(llm|client|_llm)$", providers=r"llm/"),
+        Rule("everos", names=("chat",), receivers=r"(llm|client|_llm)$"),
+    ),
+    "hy-memory": (
+        Rule("hy_memory", names=("complete", "complete_messages", "chat"), providers=r"llm/|server\.py"),
+    ),
+    "langchain": (
+        Rule("langchain_classic", names=("predict", "apredict"), under="memory"),
+        Rule("langchain", names=("invoke", "ainvoke"), under="agents/middleware"),
+        Rule(
+            "langmem",
+            names=("create_extractor", "init_chat_model", "bind_tools", "with_structured_output"),
+        ),
+        Rule("langmem", names=("invoke", "ainvoke"), receivers=r"model$"),
+    ),
+    "llama-index": (
+        Rule(
+            "llama_index.core",
+            names=("chat", "achat", "complete", "acomplete", "predict", "apredict"),
+            under="memory",
+        ),
+    ),
+}
+
+PAST_THE_LLM = re.compile(
+    r"completions\.(create|parse)|responses\.(create|parse)|litellm\.a?completion"
+    r"|messages\.create|generate_content"
+)
+_TAKES = frozenset({"messages", "prompt", "prompts", "input", "text", "query"})
+
+
+class Unreadable(Exception):
+    """A file that this Python cannot parse: what is in it would be missed without a word."""
+
+
+# -- scanning ------------------------------------------------------------------------------------
+
+
+def root_of(package: str) -> Path:
+    """The folder of an installed package, without importing it."""
+    top, _, rest = package.partition(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"{package} is not installed", name=top)
+    folders = [Path(each).joinpath(*rest.split(".")) for each in spec.submodule_search_locations]
+    return next(folder for folder in folders if folder.is_dir())
+
+
+def parsed(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as error:
+        raise Unreadable(f"{path}: {error}") from None
+
+
+def found_in(rule: Rule) -> dict[str, Any]:
+    """What there is of one package now."""
+    root = root_of(rule.package)
+    methods = _public_methods(rule)
+    names = {*rule.names, *(name for name, takes in methods.items() if takes)}
+    calls: Counter[str] = Counter()
+    past: dict[str, int] = {}
+    for path in sorted(root.rglob("*.py")):
+        inside = path.relative_to(root).as_posix()
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if (count := len(PAST_THE_LLM.findall(text))) and not re.match(rule.providers, inside):
+            past[inside] = count
+        if not inside.startswith(rule.under) or not any(name in text for name in names):
+            continue
+        module = ".".join([rule.package, *path.relative_to(root).with_suffix("").parts])
+        for qualname, name in _asked(parsed(path), names, rule.receivers):
+            calls[f"{module}:{qualname} {name}"] += 1
+    return {"methods": methods, "calls": dict(sorted(calls.items())), "past the LLM": past}
+
+
+def _asked(tree: ast.AST, names: set[str], receivers: str, inside: str = "") -> Iterator[tuple[str, str]]:
+    """(enclosing function, name) of every attribute that is read, called or not: it may be handed
+    to an executor."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield from _asked(node, names, receivers, f"{inside}.{node.name}" if inside else node.name)
+            continue
+        if isinstance(node, ast.Attribute) and _is_asked(node, names, receivers):
+            yield inside, node.attr
+        yield from _asked(node, names, receivers, inside)
+
+
+def _is_asked(node: ast.Attribute, names: set[str], receivers: str) -> bool:
+    named = node.attr in names and isinstance(node.ctx, ast.Load)
+    return named and re.search(receivers, ast.unparse(node.value)) is not None
+
+
+def _public_methods(rule: Rule) -> dict[str, bool]:
+    """Public methods of the LLM base class → whether they take messages or a prompt."""
+    if not rule.base:
+        return {}
+    cls = _definition(rule.base)
+    if not isinstance(cls, ast.ClassDef):
+        raise LookupError(f"there is no class {rule.base}")
+    return {
+        node.name: bool(_TAKES & {each.arg for each in (*node.args.args, *node.args.kwonlyargs)})
+        for node in cls.body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_")
+    }
+
+
+def _definition(where: str) -> ast.AST | None:
+    """The class or function at `module:qualname`; None where there is none."""
+    module, _, qualname = where.partition(":")
+    package, *rest = module.split(".")
+    try:
+        root = root_of(package)
+    except ModuleNotFoundError:
+        return None
+    path = root.joinpath(*rest)
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if not path.is_file():
+        return None
+    node: ast.AST = parsed(path)
+    for name in qualname.split("."):
+        body = getattr(node, "body", [])
+        inner = [each for each in body if getattr(each, "name", None) == name]
+        if not inner:
+            return None
+        node = inner[-1]
+    return node
+
+
+def digest_of(where: str) -> str | None:
+    """Of the code at `module:qualname`, comments and docstrings aside; None where there is none.
+    The same on every Python that parses it."""
+    node = _definition(where)
+    if node is None:
+        return None
+    code = hashlib.sha256()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
+            each.value.value = ""  # a docstring
+        code.update(type(each).__name__.encode())
+        for name, value in ast.iter_fields(each):
+            if isinstance(value, (str, int, float, bytes)):
+                code.update(f"{name}={value!r}".encode())
+    return code.hexdigest()[:16]
+
+
+# -- the whole of a framework --------------------------------------------------------------------
+
+
+def measure(framework: str, places: Iterable[str]) -> dict[str, Any]:
+    """The baseline of a framework as it is installed. `places`: every `where` of its catalogue."""
+    packages = {
+        f"{rule.package}{'/' + rule.under if rule.under else ''} {','.join(rule.names)}".strip(): found_in(
+            rule
+        )
+        for rule in RULES[framework]
+    }
+    functions = {where: digest for where in sorted(places) if (digest := digest_of(where)) is not None}
+    return {"packages": packages, "functions": functions}
+
+
+def uncatalogued(found: Mapping[str, Any], places: Iterable[str]) -> list[str]:
+    """Functions that ask an LLM and stand in no call site."""
+    known = tuple(places)
+    asking = {call.rpartition(" ")[0] for each in found["packages"].values() for call in each["calls"]}
+    return sorted(each for each in asking if not any(_within(each, where) for where in known))
+
+
+def _within(function: str, where: str) -> bool:
+    return function == where or function.startswith(where + ".")
+
+
+def differences(was: Any, now: Any, path: str = "") -> list[str]:
+    """What has changed, one line each."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        keys = sorted({*was, *now})
+        return [line for key in keys for line in differences(was.get(key), now.get(key), f"{path} / {key}")]
+    return [] if was == now else [f"{path.removeprefix(' / ')}: was {was}, is {now}"]

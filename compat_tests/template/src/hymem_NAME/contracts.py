@@ -1,0 +1,1 @@
+"""What TITLE's parsers accept, and what of a reply is made into it."""

@@ -1,0 +1,1 @@
+"""TITLE's own class of an LLM, whose writes go to the writer and all else to the main model."""

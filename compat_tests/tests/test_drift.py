@@ -1,0 +1,131 @@
+"""The installed framework is the one that its integration was written for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hymem.integration import discover
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import drift
+
+BASELINES = Path(__file__).parents[1] / "drift"
+
+
+@pytest.mark.hymem_recorded
+@pytest.mark.parametrize(
+    "framework", sorted(discover()) or [pytest.param("", marks=pytest.mark.skip("none"))]
+)
+def test_nothing_has_drifted(framework):
+    """A difference is looked at by somebody, who then records it with `./dev tables`."""
+    integration = discover()[framework]
+    switches = importlib.import_module(f"{integration}.seams").INTEGRATION
+    sites = importlib.import_module(integration).CALL_SITES
+    version = importlib.metadata.version(switches.framework.distribution)
+    where = {place for site in sites for place in site.where}
+    seams = {patch.place.name for patch in switches.patches()}
+    now = drift.measure(framework, where | seams)
+    assert drift.uncatalogued(now, where) == []
+    baseline = BASELINES / f"{framework}-{version}.json"
+    if os.environ.get("HYMEM_TEST_RECORD"):
+        BASELINES.mkdir(exist_ok=True)
+        baseline.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+    assert baseline.is_file(), f"{baseline.name} is not there; ./dev tables records it"
+    assert drift.differences(json.loads(baseline.read_text(encoding="utf-8")), now) == []
+
+
+# -- that it would be noticed --------------------------------------------------------------------
+
+BASE = """
+class LLMBase:
+    def generate_response(self, messages): ...
+    def close(self): ...
+"""
+MAIN = """
+import asyncio
+
+class Memory:
+    def add(self, text):
+        \"\"\"Docs.\"\"\"
+        return self.llm.generate_response(messages=[text])
+
+    async def aadd(self, text):
+        return await asyncio.to_thread(self.llm.generate_response, [text])
+"""
+PROVIDER = "def ask(client): return client.chat.completions.create()\n"
+RULE = drift.Rule("drifting", base="drifting.llm.base:LLMBase", providers="llm/")
+PLACES = {"drifting.main:Memory.add", "drifting.main:Memory.aadd"}
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package as it was; call the fixture to change a file of it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(drift.RULES, "drifting", (RULE,))
+    for name, text in {
+        "__init__": "",
+        "llm/__init__": "",
+        "llm/base": BASE,
+        "main": MAIN,
+        "llm/x": PROVIDER,
+    }.items():
+        path = tmp_path / "drifting" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    was = drift.measure("drifting", PLACES)
+    assert drift.uncatalogued(was, PLACES) == []
+
+    def change(name, old, new):
+        path = tmp_path / "drifting" / f"{name}.py"
+        path.write_text((path.read_text() if path.exists() else "").replace(old, new) if old else new)
+        now = drift.measure("drifting", PLACES)
+        return drift.differences(was, now) + drift.uncatalogued(now, PLACES)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("more", "", "def f(llm): return llm.generate_response([])", "drifting.more:f"),
+        (
+            "main",
+            "self.llm.generate_response(messages=[text])",
+            "text",
+            "Memory.add generate_response: was 1",
+        ),
+        ("main", "messages=[text]", "messages=[text], top_k=1", "functions / drifting.main:Memory.add"),
+        ("main", "class Memory", "class Memories", "functions / drifting.main:Memory.add: was"),
+        ("llm/base", "def close", "def stream(self, prompt): ...\n    def close", "methods / stream"),
+        (
+            "main",
+            "return self.llm",
+            "import litellm; litellm.completion(); return self.llm",
+            "past the LLM / main.py",
+        ),
+    ],
+)
+def test_what_has_changed_is_named(package, name, old, new, said):
+    assert any(said in line for line in package(name, old, new))
+
+
+def test_comments_and_docstrings_may_change(package):
+    assert package("main", "Docs.", "Other docs.") == []
+    assert package("main", "        return self", "        # why\n        return self") == []
+
+
+def test_a_file_that_cannot_be_parsed_is_not_passed_over(package):
+    with pytest.raises(drift.Unreadable, match=r"more\.py"):
+        package("more", "", "def generate_response(:")
+
+
+def test_a_base_class_that_has_gone_is_not_passed_over(package):
+    with pytest.raises(LookupError, match="LLMBase"):
+        package("llm/base", "class LLMBase", "class Base")
