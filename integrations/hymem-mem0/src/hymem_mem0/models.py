@@ -175,7 +175,9 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
         Inside a write, it is the writer's, checked; elsewhere the main model's, untouched.
         Raises `WriterUnavailable`, `PromptTooLong`, `ReplyRejected`, or `NoMainModel`.
         """
-        asked = {"messages": messages, **kwargs}
+        asked: dict[str, Any] = {"messages": messages}
+        if kwargs:
+            asked |= kwargs
         if response_format is not None:
             asked["response_format"] = response_format
         if tools is not None:
