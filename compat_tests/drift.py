@@ -12,6 +12,7 @@ import ast
 import hashlib
 import importlib.util
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ class Rule:
     """Where in one package its LLM calls are looked for.
 
     `base`: `module:Class` of the LLM base class, whose methods that take messages or a prompt are
-    the names that are looked for; `names` are further ones. `receivers`: what the text before the
+    the names that are looked for; `names` are further ones, looked for as attributes, and `functions`
+    others, looked for by themselves. `receivers`: what the text before the
     dot has to match. `under`: the folder or file the calls are looked for in. `providers`: files,
     as a pattern of their path, that may speak to a provider themselves.
     """
@@ -32,6 +34,7 @@ class Rule:
     package: str
     base: str = ""
     names: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
     receivers: str = ""
     under: str = ""
     providers: str = r"$^"
@@ -48,18 +51,29 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
     ),
     "evermemos": (
-        Rule("everalgo", names=("chat", "achat"), receivers=r"(llm|client|_llm)$", providers=r"llm/"),
-        Rule("everos", names=("chat",), receivers=r"(llm|client|_llm)$"),
+        Rule(
+            "everalgo",
+            base="everalgo.llm.protocols:LLMClient",
+            receivers=r"(llm|client|_llm)$",
+            providers=r"llm/",
+        ),
+        Rule("everos", names=("chat",), receivers=r"(llm|client|_llm|_inner)$", providers=r"component/llm/"),
     ),
     "hy-memory": (
-        Rule("hy_memory", names=("complete", "complete_messages", "chat"), providers=r"llm/|server\.py"),
+        Rule(
+            "hy_memory",
+            base="hy_memory.agent.llm_provider:LLMProvider",
+            providers=r"agent/llm_provider\.py|server\.py",
+        ),
     ),
     "langchain": (
         Rule("langchain_classic", names=("predict", "apredict"), under="memory"),
         Rule("langchain", names=("invoke", "ainvoke"), under="agents/middleware"),
+        # Its calls are trustcall's: what shows is where it takes a model.
         Rule(
             "langmem",
-            names=("create_extractor", "init_chat_model", "bind_tools", "with_structured_output"),
+            names=("bind_tools", "with_structured_output"),
+            functions=("create_extractor", "init_chat_model"),
         ),
         Rule("langmem", names=("invoke", "ainvoke"), receivers=r"model$"),
     ),
@@ -98,7 +112,9 @@ def root_of(package: str) -> Path:
 
 def parsed(path: Path) -> ast.Module:
     try:
-        return ast.parse(path.read_text(encoding="utf-8"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other people's escapes
+            return ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:
         raise Unreadable(f"{path}: {error}") from None
 
@@ -115,24 +131,26 @@ def found_in(rule: Rule) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8", errors="replace")
         if (count := len(PAST_THE_LLM.findall(text))) and not re.match(rule.providers, inside):
             past[inside] = count
-        if not inside.startswith(rule.under) or not any(name in text for name in names):
+        if not inside.startswith(rule.under) or not any(name in text for name in (*names, *rule.functions)):
             continue
         module = ".".join([rule.package, *path.relative_to(root).with_suffix("").parts])
-        for qualname, name in _asked(parsed(path), names, rule.receivers):
+        for qualname, name in _asked(parsed(path), names, rule):
             calls[f"{module}:{qualname} {name}"] += 1
     return {"methods": methods, "calls": dict(sorted(calls.items())), "past the LLM": past}
 
 
-def _asked(tree: ast.AST, names: set[str], receivers: str, inside: str = "") -> Iterator[tuple[str, str]]:
+def _asked(tree: ast.AST, names: set[str], rule: Rule, inside: str = "") -> Iterator[tuple[str, str]]:
     """(enclosing function, name) of every attribute that is read, called or not: it may be handed
     to an executor."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield from _asked(node, names, receivers, f"{inside}.{node.name}" if inside else node.name)
+            yield from _asked(node, names, rule, f"{inside}.{node.name}" if inside else node.name)
             continue
-        if isinstance(node, ast.Attribute) and _is_asked(node, names, receivers):
+        if isinstance(node, ast.Attribute) and _is_asked(node, names, rule.receivers):
             yield inside, node.attr
-        yield from _asked(node, names, receivers, inside)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in rule.functions:
+            yield inside, node.id
+        yield from _asked(node, names, rule, inside)
 
 
 def _is_asked(node: ast.Attribute, names: set[str], receivers: str) -> bool:
