@@ -19,6 +19,7 @@ import drift
 BASELINES = Path(__file__).parents[1] / "drift"
 
 
+@pytest.mark.hymem_short
 @pytest.mark.hymem_recorded
 @pytest.mark.parametrize(
     "framework", sorted(discover()) or [pytest.param("", marks=pytest.mark.skip("none"))]
