@@ -77,6 +77,8 @@ def matrix_cells(session: nox.Session) -> None:
             chosen.append(cell)
     session.log(f"{len(chosen)} of {len(named)} cells to run; the others are on record as passed")
     session.install(*TOX)
+    for cell in chosen:
+        cell.sources()  # as they are now, for the record: the wheels are built from them
     session.run("tox", "run", "--quiet", "-e", "wheels")
     tox = [str(Path(session.bin) / "tox"), "run", "--quiet"]
     path = f"{session.bin}{os.pathsep}{os.environ['PATH']}"

@@ -173,7 +173,8 @@ def _public_methods(rule: Rule) -> dict[str, bool]:
 
 
 def _definition(where: str) -> ast.AST | None:
-    """The class or function at `module:qualname`; None where there is none."""
+    """The class, function or assignment at `module:qualname`, followed through imports of the name;
+    None where there is none."""
     module, _, qualname = where.partition(":")
     package, *rest = module.split(".")
     try:
@@ -185,30 +186,48 @@ def _definition(where: str) -> ast.AST | None:
     if not path.is_file():
         return None
     node: ast.AST = parsed(path)
-    for name in qualname.split("."):
-        body = getattr(node, "body", [])
-        inner = [each for each in body if getattr(each, "name", None) == name]
+    first, _, others = qualname.partition("[")[0].partition(".")
+    imports = [each for each in ast.walk(node) if isinstance(each, ast.ImportFrom) and not each.level]
+    for each in imports:
+        if any((alias.asname or alias.name) == first for alias in each.names):
+            return _definition(f"{each.module}:{first}{'.' + others if others else ''}")
+    for name in filter(None, (first, *others.split("."))):
+        inner = [each for each in getattr(node, "body", []) if name in _names_of(each)]
         if not inner:
             return None
         node = inner[-1]
     return node
 
 
+def _names_of(node: ast.stmt) -> list[str]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [each.id for each in targets if isinstance(each, ast.Name)]
+
+
 def digest_of(where: str) -> str | None:
     """Of the code at `module:qualname`, comments and docstrings aside; None where there is none.
     The same on every Python that parses it."""
     node = _definition(where)
-    if node is None:
-        return None
-    code = hashlib.sha256()
-    for each in ast.walk(node):
-        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
-            each.value.value = ""  # a docstring
-        code.update(type(each).__name__.encode())
-        for name, value in ast.iter_fields(each):
-            if isinstance(value, (str, int, float, bytes)):
-                code.update(f"{name}={value!r}".encode())
-    return code.hexdigest()[:16]
+    return None if node is None else hashlib.sha256(_written(node).encode()).hexdigest()[:16]
+
+
+def _written(node: Any) -> str:
+    """A node as text, with what newer Pythons add, and leave empty, left out."""
+    if isinstance(node, list):
+        return f"[{','.join(_written(each) for each in node)}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    if isinstance(node, ast.Constant):
+        return f"Constant({node.value!r})"
+    fields = [(name, value) for name, value in ast.iter_fields(node) if value is not None and value != []]
+    if isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node) is not None:
+        fields = [(name, value[1:] if name == "body" else value) for name, value in fields]
+    return f"{type(node).__name__}({','.join(f'{name}={_written(value)}' for name, value in fields)})"
+
+
+_WITH_DOCSTRING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
 # -- the whole of a framework --------------------------------------------------------------------
@@ -222,7 +241,7 @@ def measure(framework: str, places: Iterable[str]) -> dict[str, Any]:
         )
         for rule in RULES[framework]
     }
-    functions = {where: digest for where in sorted(places) if (digest := digest_of(where)) is not None}
+    functions = {where: digest_of(where) for where in sorted(places)}  # None: not there, and that counts
     return {"packages": packages, "functions": functions}
 
 

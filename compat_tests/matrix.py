@@ -72,8 +72,17 @@ class Cell:
         return self.lock.exists() and self.lock.read_text().startswith(f"# made from {self.digest}\n")
 
     def locked(self) -> dict[str, str]:
-        """Name → version of everything in the lock."""
-        return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", self.lock.read_text(), re.MULTILINE))
+        """Name → version of everything that the lock installs on this Python and system."""
+        from packaging.requirements import Requirement
+
+        here = {"python_version": self.python, "python_full_version": f"{self.python}.0"}
+        lines = [line for line in self.lock.read_text().splitlines() if line and not line.startswith("#")]
+        wanted = [Requirement(line) for line in lines]
+        return {
+            each.name: str(each.specifier).removeprefix("==")
+            for each in wanted
+            if each.marker is None or each.marker.evaluate(here)
+        }
 
     def unpinned(self) -> list[str]:
         """The same names in any version, and what our packages depend on."""
@@ -192,8 +201,12 @@ def run(chosen: Sequence[Cell], tox: Sequence[str], work: Path, environ: Mapping
         report.unlink(missing_ok=True)
         command = [*tox, "-e", cell.name, "--", "--hymem-server=double"]
         with (logs / f"{cell.name}.log").open("w") as log:
-            done = subprocess.run(command, stdout=log, stderr=log, env=environ, cwd=ROOT, check=False)
-        return cell, done.returncode == 0, (time.monotonic() - started) / 60, counts([report])
+            options: Any = {"stdout": log, "stderr": log, "env": environ, "cwd": ROOT, "timeout": 30 * 60}
+            try:
+                passed = subprocess.run(command, check=False, **options).returncode == 0
+            except subprocess.TimeoutExpired:
+                passed = False
+        return cell, passed, (time.monotonic() - started) / 60, counts([report])
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         running = [pool.submit(one, cell) for cell in chosen]

@@ -32,7 +32,8 @@ def test_nothing_has_drifted(framework):
     version = importlib.metadata.version(switches.framework.distribution)
     where = {place for site in sites for place in site.where}
     seams = {patch.place.name for patch in switches.patches()}
-    now = drift.measure(framework, where | seams)
+    watched = set(importlib.import_module(f"{integration}.seams").WATCHED)
+    now = drift.measure(framework, where | seams | watched)
     assert drift.uncatalogued(now, where) == []
     baseline = BASELINES / f"{framework}-{version}.json"
     if os.environ.get("HYMEM_TEST_RECORD"):
@@ -115,6 +116,33 @@ def package(tmp_path, monkeypatch):
 )
 def test_what_has_changed_is_named(package, name, old, new, said):
     assert any(said in line for line in package(name, old, new))
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("def f(a, b, c): ...", "def f(a, b, *, c): ..."),
+        ("def f(a, b): ...", "def f(a, *b): ..."),
+        ("def f(x): return x[:10]", "def f(x): return x[10:]"),
+        (
+            "def f():\n try: x()\n except E: z()\n else: y()",
+            "def f():\n try: x()\n except E: z()\n finally: y()",
+        ),
+        ("def f():\n if a: b()\n else: c(); d()", "def f():\n if a: b(); c()\n else: d()"),
+        ("def f(): return None", "def f(): return ..."),
+        ("f = {'a': 1}", "f = {'a': 2}"),
+    ],
+)
+def test_every_change_of_code_changes_its_digest(tmp_path, monkeypatch, was, now):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "digested").mkdir()
+    digests = set()
+    for code in (was, now):
+        (tmp_path / "digested" / "__init__.py").write_text(code)
+        (tmp_path / "digested" / "user.py").write_text("from digested import f")
+        digests |= {drift.digest_of("digested:f"), drift.digest_of("digested.user:f")}
+    assert len(digests) == 2
+    assert None not in digests
 
 
 def test_comments_and_docstrings_may_change(package):

@@ -8,7 +8,7 @@ import pytest
 from mem0_bank import ADDITIVE, script
 
 import hymem_mem0
-from hymem import HymemError, NoMainModel, SettingsError
+from hymem import HymemError, SettingsError
 
 pytestmark = pytest.mark.skipif(ADDITIVE, reason="Mem0 2 has no graph")
 
@@ -89,6 +89,7 @@ def test_graph_writes_go_to_the_writer_and_its_search_does_not(bank, graph, hyme
     outcomes = {event.site: event.outcome for event in events}
     assert outcomes["mem0.graph.entities"] == outcomes["mem0.graph.relations"] == "ok"
     assert outcomes["mem0.graph.deletions"] == "empty"
+    assert {event.steps for event in events} == {()}
 
 
 def test_calls_that_come_in_other_shapes(bank, graph, hymem_writer, events):
@@ -158,6 +159,26 @@ def test_deletions_are_executed_and_prose_deletes_nothing(bank, graph, hymem_wri
     assert relations(made) == set()
 
 
+def test_deletions_in_the_wrong_place_are_counted(bank, graph, hymem_writer, events):
+    """A server whose tool parser is another model's leaves calls in the text."""
+    script(hymem_writer, "Lives in Oslo")
+    script_graph(hymem_writer)
+    said = '<tool_call>{"name": "delete_graph_memory", "arguments": {"source": "ann"}}</tool_call>'
+    hymem_writer.reply(lambda body: tool(body) == DELETIONS, said)
+    bank(graph).add("I live in Oslo.")
+    event = next(event for event in events if event.site == "mem0.graph.deletions")
+    assert (event.outcome, event.dropped) == ("partial", 1)
+
+
+def test_one_bad_call_does_not_take_the_good_ones_with_it(bank, graph, hymem_writer, events):
+    script(hymem_writer, "Lives in Oslo")
+    script_graph(hymem_writer, establish_relationships=[*ANN_IN_OSLO[RELATIONS], call(RELATIONS, {"x": 1})])
+    made = bank(graph)
+    made.add("I live in Oslo.")
+    assert relations(made) == {("ann", "lives_in", "oslo")}
+    assert {event.site: event.dropped for event in events}["mem0.graph.relations"] == 1
+
+
 def test_skip_and_fallback(bank, graph, hymem_writer, hymem_main):
     graph["llm"]["config"]["writer"]["on_failure"] = "fallback"
     script(hymem_writer, "Lives in Oslo")
@@ -206,15 +227,41 @@ def test_enable_leaves_the_graph_where_it_is(bank, config, hymem_writer, hymem_m
     assert sorted(asked(hymem_main)) == sorted(ANN_IN_OSLO)
 
 
-def test_what_delete_swallows_of_the_graph_is_raised(bank, graph, hymem_writer, hymem_main):
+@pytest.fixture
+def forgetting(bank, graph, hymem_writer):
+    """A bank with a memory and its relation, to be deleted; 0.1.118 leaves the graph alone then."""
     script(hymem_writer, "Lives in Oslo")
     script_graph(hymem_writer)
     made = bank(graph)
     if not hasattr(made.memory.graph, "delete"):
         pytest.skip("0.1.118 leaves the graph alone when a memory is deleted")
     (added,) = made.add("I live in Oslo.")
+    assert relations(made) == {("ann", "lives_in", "oslo")}
+    made.forget = lambda: made._run(made.memory.delete(added["id"]))
+    return made
+
+
+def test_a_deleted_memory_takes_its_relations_along(events, forgetting):
+    events.clear()
+    forgetting.forget()
+    assert relations(forgetting) == set()
+    assert [event.site for event in events] == ["mem0.graph.entities", "mem0.graph.forget"]
+
+
+@pytest.mark.parametrize("said", ["I think: %s (unsure)", "%s"])
+def test_no_relation_is_deleted_on_a_guess(forgetting, hymem_writer, said):
+    """What `delete()` is told there, it deletes."""
+    text = said % json.dumps(
+        {"entities": [{"source": "ann", "relationship": "lives_in", "destination": "oslo"}]}
+    )
+    hymem_writer.reply(lambda body: tool(body) == RELATIONS, text)
+    with pytest.raises(HymemError, match=r"mem0\.graph\.forget"):
+        forgetting.forget()
+    assert relations(forgetting) == {("ann", "lives_in", "oslo")}
+
+
+def test_what_delete_swallows_of_the_graph_is_raised(forgetting, hymem_writer):
     hymem_writer.reply(lambda body: tool(body) == ENTITIES, body={}, status=401)
     with pytest.raises(HymemError, match=r"mem0\.graph\.entities"):
-        made._run(made.memory.delete(added["id"]))
-    assert made.all() == set()
-    assert not isinstance(made.memory.graph.llm.main, NoMainModel)
+        forgetting.forget()
+    assert forgetting.all() == set()

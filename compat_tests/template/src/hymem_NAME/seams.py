@@ -20,6 +20,9 @@ FRAMEWORK = Framework(
     integration="hymem-DASHED",
 )
 
+WATCHED: tuple[str, ...] = ()
+"""What else is relied on: parsers, say."""
+
 
 def base(switch: Switch) -> list[Patch]:
     """The name, and the scopes in which a call is a write."""

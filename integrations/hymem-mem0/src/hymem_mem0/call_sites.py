@@ -75,12 +75,16 @@ _GRAPHS = (
 GRAPH_ENTITIES = _graph("entities", "_retrieve_nodes_from_data", contracts.GRAPH_ENTITIES)
 GRAPH_RELATIONS = _graph("relations", "_establish_nodes_relations_from_data", contracts.GRAPH_RELATIONS)
 GRAPH_DELETIONS = _graph("deletions", "_get_delete_entities_from_search_output", contracts.GRAPH_DELETIONS)
+GRAPH_FORGET = _graph("forget", "_establish_nodes_relations_from_data", contracts.GRAPH_FORGET)
 GRAPH_TOOLS = {
-    "extract_entities": GRAPH_ENTITIES,
-    "establish_relationships": GRAPH_RELATIONS,
-    "delete_graph_memory": GRAPH_DELETIONS,
+    GRAPH_ENTITIES.id: {
+        "extract_entities": GRAPH_ENTITIES,
+        "establish_relationships": GRAPH_RELATIONS,
+        "delete_graph_memory": GRAPH_DELETIONS,
+    },
+    GRAPH_FORGET.id: {"extract_entities": GRAPH_ENTITIES, "establish_relationships": GRAPH_FORGET},
 }
-"""The function that a graph call offers the model → its call site."""
+"""The scope that a graph call is made in → the function it offers the model → its call site."""
 
 UNKNOWN = CallSite(
     id="mem0.unknown",
@@ -98,6 +102,7 @@ CALL_SITES = (
     GRAPH_ENTITIES,
     GRAPH_RELATIONS,
     GRAPH_DELETIONS,
+    GRAPH_FORGET,
     _graph("search", "_retrieve_nodes_from_data"),
     CallSite(id="mem0.describe_image", side="read", where=("mem0.memory.utils:get_image_description",)),
     CallSite(

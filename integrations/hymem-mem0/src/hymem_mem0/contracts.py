@@ -210,8 +210,11 @@ PROCEDURAL = FREE_TEXT
 # -- the graph, before 2 -------------------------------------------------------------------------
 
 
-def _graph(tool: str, names: dict[str, tuple[str, ...]]) -> Contract[list[dict[str, Any]]]:
-    """A call `tool({"entities": [...]})`. `names`: field → how else models call it."""
+def _graph(
+    tool: str, names: dict[str, tuple[str, ...]], *, deletes: bool = False
+) -> Contract[list[dict[str, Any]]]:
+    """A call `tool({"entities": [...]})`. `names`: field → how else models call it. `deletes`: Mem0
+    deletes what it is told there."""
 
     def entity(item: JSON) -> Item[dict[str, str]] | None:
         if not isinstance(item, dict):
@@ -222,16 +225,17 @@ def _graph(tool: str, names: dict[str, tuple[str, ...]]) -> Contract[list[dict[s
     def check(calls: JSON, facts: CallFacts) -> Parsed[list[dict[str, Any]]] | Violation:
         found = [items_of(call["arguments"], ("entities",)) for call in calls]
         lists = [each for each in found if not isinstance(each, Violation)]
-        if len(lists) != len(found):
+        if not lists:
             return next(each for each in found if isinstance(each, Violation))
         # Mem0 looks at the first call only.
-        whole = checked_items(
-            {"entities": [item for each, _ in lists for item in each]}, ("entities",), entity
-        )
+        items = [item for each, _ in lists for item in each]
+        whole = checked_items({"entities": items}, ("entities",), entity)
         if isinstance(whole, Violation):
             return whole
         value = [{"name": tool, "arguments": {"entities": whole.value}}]
-        return Parsed(value, whole.kept, whole.dropped, changed=whole.changed or len(calls) != 1)
+        changed = whole.changed or len(calls) != 1 or any(changed for _, changed in lists)
+        overwrites = deletes and bool(whole.value)
+        return Parsed(value, whole.kept, whole.dropped + len(found) - len(lists), changed, overwrites)
 
     return Contract(
         name=f"mem0_{tool}",
@@ -255,6 +259,8 @@ GRAPH_ENTITIES = _graph("extract_entities", {"entity": ("name",), "entity_type":
 _RELATION = {"source": (), "relationship": ("relation",), "destination": ("target",)}
 GRAPH_RELATIONS = _graph("establish_relationships", _RELATION)
 """One call `establish_relationships({"entities": [{"source", "relationship", "destination"}]})`."""
+GRAPH_FORGET = _graph("establish_relationships", _RELATION, deletes=True)
+"""The same, asked while a memory is deleted (1.0): Mem0 then deletes the relations it is told."""
 
 
 def _deletions(calls: JSON, facts: CallFacts) -> Parsed[list[dict[str, Any]]] | Violation:
@@ -263,7 +269,7 @@ def _deletions(calls: JSON, facts: CallFacts) -> Parsed[list[dict[str, Any]]] | 
         named = isinstance(arguments, dict) and all(_first(arguments, (name,)) for name in _RELATION)
         return Item(call, overwrites=True) if named else None
 
-    return checked_items(calls, ("tool_calls",), deletion)
+    return checked_items({"tool_calls": calls}, ("tool_calls",), deletion)
 
 
 GRAPH_DELETIONS: Contract[list[dict[str, Any]]] = Contract(
@@ -279,5 +285,6 @@ GRAPH_DELETIONS: Contract[list[dict[str, Any]]] = Contract(
 """Any number of calls `delete_graph_memory({"source", "relationship", "destination"})`."""
 
 __all__ = [
-    "ADDITIVE", "DECISION", "FACTS", "GRAPH_DELETIONS", "GRAPH_ENTITIES", "GRAPH_RELATIONS", "PROCEDURAL",
+    "ADDITIVE", "DECISION", "FACTS", "GRAPH_DELETIONS", "GRAPH_ENTITIES", "GRAPH_FORGET", "GRAPH_RELATIONS",
+    "PROCEDURAL",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from hymem.plan import WriteCall
 from hymem.settings import WriterSettings, load_settings
 from hymem.writer import Writer
 
-from .call_sites import BY_ID, GRAPH_ENTITIES, GRAPH_TOOLS, UNKNOWN
+from .call_sites import BY_ID, GRAPH_TOOLS, UNKNOWN
 
 log = logging.getLogger("hymem.mem0")
 
@@ -195,9 +195,9 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
         """Which write this is; None for what stays with the main model: the graph's, unless
         `graph_writes` is set."""
         if tools:
-            if opened.site != GRAPH_ENTITIES.id or not getattr(self.config, "graph_writes", False):
+            if not getattr(self.config, "graph_writes", False):
                 return None
-            return GRAPH_TOOLS.get(tools[0].get("function", {}).get("name"))
+            return GRAPH_TOOLS.get(opened.site, {}).get(tools[0].get("function", {}).get("name"))
         site = BY_ID[opened.site]
         opened.site = UNKNOWN.id  # a second call of the same write is one we do not know
         return site

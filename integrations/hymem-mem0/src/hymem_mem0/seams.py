@@ -45,6 +45,7 @@ from .call_sites import (
     EXTRACT_ADDITIVE,
     EXTRACT_FACTS,
     GRAPH_ENTITIES,
+    GRAPH_FORGET,
     PROCEDURAL_MEMORY,
 )
 
@@ -56,6 +57,18 @@ FRAMEWORK = Framework(
     newest="2.2.1",
     integration="hymem-mem0",
 )
+
+
+WATCHED = (
+    "mem0.memory.utils:remove_code_blocks",
+    "mem0.memory.utils:extract_json",
+    "mem0.memory.utils:normalize_facts",
+    "mem0.utils.factory:LlmFactory.create",
+    "mem0.graphs.tools:EXTRACT_ENTITIES_TOOL",
+    "mem0.graphs.tools:RELATIONS_TOOL",
+    "mem0.graphs.tools:DELETE_MEMORY_TOOL_GRAPH",
+)
+"""What else is relied on: the parsers that the contracts are written for, and the graph's functions."""
 
 
 # -- for any kind of routing ---------------------------------------------------------------------
@@ -78,8 +91,8 @@ def base(switch: Switch) -> list[Patch]:
         ):
             patches.append(Patch(Attribute(owner, method), scoped(switch, site.id)))
         if decides:
-            for method in ("_add_to_graph", "delete"):
-                patches.append(Patch(Attribute(owner, method), scoped(switch, GRAPH_ENTITIES.id)))
+            for method, site in (("_add_to_graph", GRAPH_ENTITIES), ("delete", GRAPH_FORGET)):
+                patches.append(Patch(Attribute(owner, method), scoped(switch, site.id)))
     if decides:
         patches.append(Patch(Attribute(main, "get_update_memory_messages"), _told_of_decision(switch)))
     return patches + _readers(switch)

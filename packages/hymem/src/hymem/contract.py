@@ -160,12 +160,14 @@ class Contract(Generic[T]):
         read = salvage if last_resort else decode
         wanted = f"a call of {' or '.join(self.tools)}"
         found = [_call_of(each) for each in reply.tool_calls]
-        if not found and not self.may_call_nothing:
+        in_text = not found and not self.may_call_nothing
+        if in_text:
             if not reply.text.strip() or len(self.tools) != 1:
                 return Violation("$", wanted, "none")
             found = [(self.tools[0], reply.text)]
+        lost = not found and self._speaks_of_a_call(reply.text)
         calls: list[JSON] = []
-        guessed, steps = False, set()
+        guessed, steps = in_text, set()
         for name, text in found:
             decoded = read(text, self.keys)
             if name not in self.tools or isinstance(decoded, Undecodable):
@@ -173,7 +175,7 @@ class Contract(Generic[T]):
             calls.append({"name": name, "arguments": decoded.value})
             guessed |= decoded.guessed
             steps |= {"repaired"} if decoded.repaired else set()
-            steps |= set() if decoded.as_sent and reply.tool_calls else {"normalised"}
+            steps |= {"normalised"} if in_text or not decoded.as_sent else set()
         if found and not calls:
             return Violation("tool_calls[0]", wanted, "one that cannot be used")
         parsed = self.check(calls, facts)
@@ -183,8 +185,16 @@ class Contract(Generic[T]):
             return Violation("$", "one plain reading of the reply", "an operation that only a guess finds")
         if parsed.changed:
             steps.add("normalised")
-        dropped = parsed.dropped + len(found) - len(calls) + reply.cut
+        dropped = parsed.dropped + len(found) - len(calls) + reply.cut + lost
         return Reading(parsed.value, self.render(parsed.value), parsed.kept, dropped, frozenset(steps))
+
+    def _speaks_of_a_call(self, text: str) -> bool:
+        """Whether a text in the place of calls looks like one: of a server whose tool parser is another
+        model's, say."""
+        decoded = decode(text, self.keys) if text.strip() else None
+        value = decoded.value if isinstance(decoded, Decoded) else None
+        named = any(tool in text for tool in self.tools) and ("{" in text or "<" in text)
+        return named or (isinstance(value, dict) and any(key in value for key in self.keys))
 
     def _read_text(self, reply: RawReply, facts: CallFacts, *, last_resort: bool) -> Reading[T] | Violation:
         text, unclosed = without_thoughts(reply.text)

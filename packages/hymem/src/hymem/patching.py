@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Protocol
 
 from .errors import SeamMissing
@@ -79,7 +79,9 @@ class Attribute:
             setattr(self.owner, self.attribute, value)
 
     def is_current(self) -> bool:
-        return _stands_at(self.name.rpartition(".")[0] if isinstance(self.owner, type) else "", self.owner)
+        if isinstance(self.owner, ModuleType):
+            return sys.modules.get(self.owner.__name__) is self.owner
+        return _stands_at(self.name.rpartition(".")[0], self.owner)
 
 
 @dataclass(frozen=True)

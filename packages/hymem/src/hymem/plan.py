@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 ATTEMPTS = 4
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0  # seconds between attempts: 0.5, 1, 2, plus up to a quarter
+SECONDS_FOR_MODELS = 5.0  # for the sake of an error message
 LEAST_ROOM = 256  # tokens a reply must have room for
 MANY_TOKENS = 1 << 20
 NOTHING_SENT = frozenset({"resting", "busy", "unencodable"})
@@ -421,7 +422,8 @@ def _ask(asking: _Asking[Any], request: Request) -> Asked:
 
 def _models_there(asking: _Asking[Any]) -> Generator[Step, Any, tuple[str, ...]]:
     try:
-        offered: tuple[str, ...] = yield ListModels(asking.deadline)
+        until = min(asking.deadline, asking.clock() + SECONDS_FOR_MODELS)
+        offered: tuple[str, ...] = yield ListModels(until)
     except TransportError:
         return ()
     return offered
