@@ -82,7 +82,7 @@ def matrix_cells(session: nox.Session) -> None:
     session.run("tox", "run", "--quiet", "-e", "wheels")
     tox = [str(Path(session.bin) / "tox"), "run", "--quiet"]
     path = f"{session.bin}{os.pathsep}{os.environ['PATH']}"
-    failed = matrix.run(chosen, tox, WORK, {**os.environ, "PATH": path})
+    failed = matrix.run(chosen, tox, WORK, {**os.environ, "PATH": path, "HYMEM_TEST_RECORD": "new"})
     session.install(*CHECKERS)
     session.run("python", "compat_tests/tables.py", env=SOURCES)
     if failed:
@@ -150,7 +150,7 @@ def tables(session: nox.Session) -> None:
     _lock(session, [cell for cell in one_python.values() if not cell.is_fresh()])
     for cell in one_python.values():
         command = ("tox", "run", "--quiet", "-e", cell.name, "--", "-m", "hymem_recorded")
-        session.run(*command, env={"HYMEM_TEST_RECORD": "1"})
+        session.run(*command, env={"HYMEM_TEST_RECORD": "all"})
     session.install(*CHECKERS)
     session.run("python", "compat_tests/tables.py", env=SOURCES)
 

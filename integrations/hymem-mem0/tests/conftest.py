@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 import mem0
 import pytest
 from adapter import Mem0  # first: it says where Mem0 may write
-from mem0_bank import Bank
+from mem0_bank import Bank, keep_stores_apart
 
 import hymem
 import hymem_mem0
@@ -19,6 +19,7 @@ import hymem_mem0
 
 @pytest.fixture(autouse=True)
 def _clean():
+    keep_stores_apart()
     yield
     hymem_mem0.disable()
     hymem.close()
@@ -62,8 +63,7 @@ def bank(request):
     return lambda config: Bank(cls, config)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_configure(config):
     """Mem0 leaves its own clients and databases open; what hymem opens is looked at in its own tests."""
-    for item in items:
-        for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
-            item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
+    for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
+        config.addinivalue_line("filterwarnings", f"ignore::{warning}")

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import inspect
 import json
+import tempfile
 import threading
 from importlib.metadata import version
 
@@ -26,10 +27,27 @@ def _locked(lock, method):
     return locked
 
 
+class _NewFolder:
+    """A path that is another one each time it is asked for."""
+
+    def __fspath__(self):
+        return tempfile.mkdtemp(prefix="mem0-")
+
+
+def keep_stores_apart():
+    """Mem0 0.1 opens, for each object and with telemetry off, a second local Qdrant at one and the same
+    place, and deletes what is there: SQLite then ends in a disk I/O error, now and then."""
+    from mem0.memory import main
+
+    if hasattr(main, "mem0_dir"):
+        main.mem0_dir = _NewFolder()
+
+
 class Bank:
     """A memory object of either class in either version, called in one way."""
 
     def __init__(self, cls, config):
+        keep_stores_apart()
         made = cls.from_config(config)
         self.memory = asyncio.run(made) if inspect.isawaitable(made) else made
         # One thread at a time: Qdrant's local mode is not made for more, and loses what two write at

@@ -20,6 +20,7 @@ from hymem.contract import (
     checked_items,
     list_schema,
 )
+from hymem.decode import cleaned
 
 NO_FACTS = CallFacts()
 
@@ -137,7 +138,10 @@ def test_any_reply_ends_in_a_reading_or_a_violation(text):
             assert isinstance(found, (Reading, Violation))
 
 
-@given(st.lists(st.text(min_size=1, max_size=40).filter(str.strip), max_size=6))
+usable = st.text(min_size=1, max_size=40).filter(lambda text: cleaned(text).strip())
+
+
+@given(st.lists(usable, max_size=6))
 @settings(deadline=None)
 def test_what_is_rendered_is_read_as_it_is(texts):
     first = read(MEMORIES, json.dumps(texts))

@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "hymem_short: of the few that are run where the whole would be too long"
     )
-    config.addinivalue_line("markers", "hymem_recorded: keeps what it measures, if HYMEM_TEST_RECORD is set")
+    config.addinivalue_line("markers", "hymem_recorded: keeps what it measures, if HYMEM_TEST_RECORD says so")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

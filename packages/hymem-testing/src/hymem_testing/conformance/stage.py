@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hymem_testing.guard import guarded, refused
 from hymem_testing.proxy import Proxy
 
 from . import child
@@ -72,7 +73,11 @@ class Stage:
             *(sys.executable, "-m", child.__name__, child.named(self.adapter)),
             *(scenario, json.dumps(given)),
         )
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        log = self.place / "network.log"
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, check=False, env=guarded(log)
+        )
+        assert refused(log) == [], "it tried to reach other machines"
         last = done.stdout.strip().rpartition("\n")[2]
         assert last.startswith("result: "), done.stdout + done.stderr
         return json.loads(last.removeprefix("result: ")), done.stderr
