@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 
 sys.path.insert(0, os.path.dirname(__file__))
 
@@ -63,7 +64,14 @@ def bank(request):
     return lambda config: Bank(cls, config)
 
 
-def pytest_configure(config):
+def pytest_collection_modifyitems(items):
     """Mem0 leaves its own clients and databases open; what hymem opens is looked at in its own tests."""
-    for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
-        config.addinivalue_line("filterwarnings", f"ignore::{warning}")
+    for item in items:
+        for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
+            item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure():
+    """What is still open when pytest ends is collected by it, under the filters of no test."""
+    warnings.simplefilter("ignore", ResourceWarning)

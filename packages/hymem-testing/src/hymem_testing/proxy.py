@@ -91,6 +91,8 @@ class Proxy(LocalServer):
         self.model = model
         self.served_model = served_model
         self.requests: list[Exchange] = []
+        self.pause = 0.0
+        """Seconds before each chat request is answered, so that requests meet."""
         self._embed = embed
         self._rules: list[_Rule] = []
         self._lock = threading.Lock()
@@ -157,8 +159,9 @@ class Proxy(LocalServer):
             rule = next((each for each in self._rules if each.fits(exchange)), None)
             if rule is not None and rule.times is not None:
                 rule.times -= 1
-        if rule is not None and rule.delay:
-            time.sleep(rule.delay)
+        pause = (rule.delay if rule is not None else 0.0) + self.pause * exchange.is_chat
+        if pause:
+            time.sleep(pause)
         answer = self._answered(exchange, rule)
         if isinstance(answer, Body):
             exchange.status = answer.status
