@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import sys
 
 import pytest
 
@@ -146,3 +148,15 @@ def test_applying_twice_is_applying_once(target):
     patches.undo()
     assert target().plain() == "plain"
     assert patches.undo() == []
+
+
+def test_a_module_that_was_imported_anew_is_not_the_one_that_was_patched(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "patched_module.py").write_text("def ask(): ...")
+    module = importlib.import_module("patched_module")
+    patches = PatchSet(lambda on: [Patch(Attribute(module, "ask"), lambda _: print)])
+    patches.apply()
+    assert patches.status() == {"patched_module:ask": True}
+    monkeypatch.delitem(sys.modules, "patched_module")
+    importlib.import_module("patched_module")
+    assert patches.status() == {"patched_module:ask": False}

@@ -194,9 +194,9 @@ def test_a_body_that_drips_for_ever_ends_with_the_time(hymem_writer, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_server_that_says_nothing(hymem_writer, way):
-    hymem_writer.reply(None, GOOD, delay=1.5)
+    hymem_writer.reply(None, GOOD, delay=4.0)
     with pytest.raises(WriterUnavailable) as raised:
-        do(Writer(base_url=hymem_writer.base_url, timeout=0.3), way)
+        do(Writer(base_url=hymem_writer.base_url, timeout=2.0), way)  # a busy machine takes a while to send
     assert raised.value.kind == "timeout"
     assert len(hymem_writer.requests) == 1
 
