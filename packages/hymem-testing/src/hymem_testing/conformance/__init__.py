@@ -100,6 +100,7 @@ class Conformance(Structure):
         writes = {site.id for site in stage.framework.module.CALL_SITES if site.side == "write"}
         assert set(stage.sites) <= writes
         assert {event.outcome for event in stage.events} == {"ok"}
+        assert sum(event.requests for event in stage.events) == len(stage.writer.chats)
         assert finish(stage.framework.read(memory, "a question")) == "an answer"
         assert len(stage.writer.chats) == len(stage.sites)
         (asked,) = stage.main.chats
