@@ -141,6 +141,7 @@ def inherited(adapter: Adapter, configuration: Any, way: str) -> list[str]:
 
 def removed(adapter: Adapter, before: Any, after: Any) -> list[str]:
     """The integration is not installed any more, and a configuration names it still."""
+    # None makes an import fail as if nothing were installed; typeshed knows only modules there.
     sys.modules[adapter.integration] = None  # type: ignore[assignment]
     said = []
     for configuration in (after, before):

@@ -59,7 +59,7 @@ class Structure:
         names = {"register", "enable", "attach", "disable", "CALL_SITES"}
         assert names <= set(dir(self._module))
         with pytest.raises(AttributeError, match="no attribute 'nope'"):
-            self._module.nope  # noqa: B018
+            self._module.nope  # noqa: B018  # reading it is the test
 
     def test_without_the_framework_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where the framework is not installed, the error is a command that brings it."""
