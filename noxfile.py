@@ -212,7 +212,26 @@ def _packages(session: nox.Session) -> None:
             python = str(alone / "bin" / "python")
             install = ("uv", "pip", "install", "--quiet", "--python", python, "--find-links", directory, name)
             session.run(*install, external=True)
-            session.run(python, "-W", "error", "-c", f"import {name.replace('-', '_')}", external=True)
+            imported = f"import {matrix.module_of(package)}"
+            session.run(python, "-W", "error", "-c", imported, external=True)
+        for package in PACKAGES:
+            if package.startswith("integrations"):
+                _installs_with_its_hook(session, Path(package).name, directory)
+
+
+def _installs_with_its_hook(session: nox.Session, name: str, directory: str) -> None:
+    """The extra `autoload`, as the README has it: every Python of that environment runs the hook."""
+    alone = Path(directory) / f"env-{name}"
+    python = str(alone / "bin" / "python")
+    install = ("uv", "pip", "install", "--quiet", "--python", python, "--find-links", directory)
+    session.run(*install, f"{name}[autoload]", external=True)
+    code = "import sys; sys.exit(not sys.modules['_hymem_autoload'].is_watching())"
+    session.run(python, "-W", "error", "-c", code, external=True)
+    session.run("uv", "pip", "uninstall", "--quiet", "--python", python, "hymem-autoload", external=True)
+    session.run(python, "-c", "import sys; sys.exit('_hymem_autoload' in sys.modules)", external=True)
+    left = [path.name for path in alone.rglob("*hymem_autoload*")]
+    if left:
+        session.error(f"uninstalling hymem-autoload has left {left}")
 
 
 def _demos(session: nox.Session) -> None:

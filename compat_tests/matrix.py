@@ -43,6 +43,7 @@ class Cell:
     packages: tuple[str, ...]
     tests: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
 
     @property
     def distributions(self) -> list[str]:
@@ -57,7 +58,7 @@ class Cell:
     def inputs(self) -> str:
         """What is locked, as requirement lines: pins, tools, and what our packages depend on."""
         ours = set(self.distributions)
-        lines = [*self.pins, *TOOLS]
+        lines = [*self.pins, *TOOLS, *self.tools]
         for package in self.packages:
             project = _toml(ROOT / package / "pyproject.toml")["project"]
             lines += [each for each in project["dependencies"] if each.split(">")[0] not in ours]
@@ -139,6 +140,12 @@ def packages() -> tuple[str, ...]:
 _KEPT_IN = ("packages", "integrations")
 
 
+def module_of(package: str) -> str:
+    """What it is imported as."""
+    (found,) = (path.parent.name for path in (ROOT / package / "src").glob("*/__init__.py"))
+    return found
+
+
 def _core_first(package: Path) -> tuple[bool, str]:
     return package.parent.name != "packages", package.name
 
@@ -155,7 +162,18 @@ def cells() -> list[Cell]:
                 name = f"{group}-{version}-py{python.replace('.', '')}"
                 tests = (*table["tests"], *more.get(name, ()))
                 made.append(
-                    Cell(name, group, version, python, (*upstream, *pins), packages, tests, environment)
+                    Cell(
+                        name=name,
+                        group=group,
+                        version=version,
+                        python=python,
+                        pins=(*upstream, *pins),
+                        packages=packages,
+                        tests=tests,
+                        # The hook is switched on in the processes that are about it.
+                        environment={"HYMEM_AUTOLOAD": "0", **environment},
+                        tools=tuple(table.get("tools", ())),
+                    )
                 )
     return made
 
@@ -247,7 +265,8 @@ def build_wheels(into: Path) -> None:
 
 @functools.cache
 def _sources_of(package: str) -> str:
-    files = sorted((ROOT / package / "src").rglob("*.py"))
+    folder = ROOT / package
+    files = sorted([*(folder / "src").rglob("*.py"), *folder.glob("*.pth"), *folder.glob("*.start")])
     return _sha(b"".join(str(path.relative_to(ROOT)).encode() + path.read_bytes() for path in files))
 
 
@@ -256,7 +275,7 @@ def _sha(data: bytes) -> str:
 
 
 def _version(package: str) -> str:
-    text = (ROOT / package / "src" / Path(package).name.replace("-", "_") / "__init__.py").read_text()
+    text = (ROOT / package / "src" / module_of(package) / "__init__.py").read_text()
     found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
     return found[1] if found else "unknown"
 

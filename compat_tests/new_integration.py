@@ -45,7 +45,9 @@ def make_known(names: dict[str, str]) -> None:
             f"""
 [{dashed}]
 upstream = "{names["UPSTREAM"]}"
-packages = ["packages/hymem", "packages/hymem-testing", "integrations/hymem-{dashed}"]
+packages = [
+    "packages/hymem", "packages/hymem-autoload", "packages/hymem-testing", "integrations/hymem-{dashed}",
+]
 tests = ["integrations/hymem-{dashed}/tests", "compat_tests/tests"]
 pythons = ["3.10", "3.13"]
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hymem.integration import discover
+from hymem.frameworks import discover
+from hymem_testing.conformance.stage import renamed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import drift
@@ -19,22 +20,28 @@ import drift
 BASELINES = Path(__file__).parents[1] / "drift"
 
 
+INSTALLED = sorted(discover()) or [
+    pytest.param("", marks=pytest.mark.skip("no integration is installed here"))
+]
+
+
+def of(framework):
+    """The switches of an integration, and all the places of the framework that it relies on."""
+    seams = importlib.import_module(f"{discover()[framework]}.seams")
+    where = {place for site in seams.INTEGRATION.call_sites for place in site.where}
+    changed = {patch.place.name for patch in seams.INTEGRATION.patches()}
+    return seams.INTEGRATION, where | changed | set(seams.WATCHED)
+
+
 @pytest.mark.hymem_short
 @pytest.mark.hymem_recorded
-@pytest.mark.parametrize(
-    "framework",
-    sorted(discover()) or [pytest.param("", marks=pytest.mark.skip("no integration is installed here"))],
-)
+@pytest.mark.parametrize("framework", INSTALLED)
 def test_nothing_has_drifted(framework):
     """A difference is looked at by somebody, who then records it with `./dev tables`."""
-    integration = discover()[framework]
-    switches = importlib.import_module(f"{integration}.seams").INTEGRATION
-    sites = importlib.import_module(integration).CALL_SITES
+    switches, places = of(framework)
+    where = {place for site in switches.call_sites for place in site.where}
     version = importlib.metadata.version(switches.framework.distribution)
-    where = {place for site in sites for place in site.where}
-    seams = {patch.place.name for patch in switches.patches()}
-    watched = set(importlib.import_module(f"{integration}.seams").WATCHED)
-    now = drift.measure(framework, where | seams | watched)
+    now = drift.measure(framework, places)
     assert drift.uncatalogued(now, where) == []
     baseline = BASELINES / f"{framework}-{version}.json"
     record = os.environ.get("HYMEM_TEST_RECORD")  # "all", or "new": where there is none yet
@@ -43,6 +50,20 @@ def test_nothing_has_drifted(framework):
         baseline.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
     assert baseline.is_file(), f"{baseline.name} is not there; ./dev tables records it"
     assert drift.differences(json.loads(baseline.read_text(encoding="utf-8")), now) == []
+
+
+@pytest.mark.hymem_short
+@pytest.mark.parametrize("framework", INSTALLED)
+def test_a_renamed_seam_is_drift(framework, tmp_path, monkeypatch):
+    """In a copy of the framework, as `conformance` has it for enabling, the hook and the doctor."""
+    switches, places = of(framework)
+    was = drift.measure(framework, places)
+    needed = (patch.place for patch in switches.patches() if patch.needed)
+    place = next(place for place in needed if hasattr(place, "owner"))
+    monkeypatch.syspath_prepend(renamed(place.owner.__module__, place.attribute, tmp_path / "renamed"))
+    monkeypatch.delitem(sys.modules, place.owner.__module__.partition(".")[0])  # or that would be found
+    now = drift.measure(framework, places)
+    assert any(place.attribute in line for line in drift.differences(was, now))
 
 
 # -- that it would be noticed --------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections import Counter
@@ -86,3 +87,11 @@ def test_a_stale_page_is_found(tmp_path, monkeypatch, capsys):
     assert "old" not in page.read_text()
     assert tables.main(["--check"]) == 0
     assert "mem0ai" in page.read_text()
+
+
+def test_what_an_integration_calls_tested_is_what_is_in_the_matrix():
+    from hymem.frameworks import discover
+
+    for framework, module in discover().items():
+        tested = importlib.import_module(f"{module}.seams").INTEGRATION.framework.tested
+        assert list(tested) == list(dict.fromkeys(c.version for c in matrix.cells() if c.group == framework))

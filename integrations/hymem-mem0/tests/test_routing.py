@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 import hymem_mem0
 from hymem import HymemError, SettingsError
-from hymem.integration import discover
+from hymem.frameworks import discover
 
 
 def test_what_mem0_asks_for_is_what_is_sent(bank, swapped, hymem_writer):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hymem.integration import Framework, Integration
+from hymem.frameworks import Framework
+from hymem.integration import Integration
 from hymem.patching import Leftover, Patch, Switch
 from hymem.writer import Writer
 
@@ -13,11 +14,12 @@ from .call_sites import CALL_SITES
 
 FRAMEWORK = Framework(
     id="DASHED",
+    title="TITLE",
     distribution="UPSTREAM",
     module="MODULE",
-    floor="FLOOR",
-    newest="FLOOR",
     integration="hymem-DASHED",
+    floor="FLOOR",
+    tested=("FLOOR",),
 )
 
 WATCHED: tuple[str, ...] = ()

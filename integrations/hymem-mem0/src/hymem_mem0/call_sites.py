@@ -24,6 +24,7 @@ EXTRACT_FACTS = CallSite(
     versions="<2",
     contract=FACTS,
     after_failure="unchanged",
+    prompt_tokens=1_030,
 )
 DECIDE = CallSite(
     id="mem0.decide",
@@ -32,6 +33,7 @@ DECIDE = CallSite(
     versions="<2",
     contract=DECISION,
     after_failure="unchanged",
+    prompt_tokens=1_500,
 )
 EXTRACT_ADDITIVE = CallSite(
     id="mem0.extract_additive",
@@ -40,6 +42,7 @@ EXTRACT_ADDITIVE = CallSite(
     versions=">=2",
     contract=ADDITIVE,
     after_failure="unchanged",
+    prompt_tokens=8_610,
 )
 PROCEDURAL_MEMORY = CallSite(
     id="mem0.procedural",
@@ -47,6 +50,7 @@ PROCEDURAL_MEMORY = CallSite(
     where=_both("_create_procedural_memory"),
     contract=PROCEDURAL,
     after_failure="unchanged",
+    prompt_tokens=1_210,
 )
 
 

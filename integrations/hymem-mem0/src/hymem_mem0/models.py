@@ -14,12 +14,12 @@ from mem0.configs.llms.base import BaseLlmConfig
 from mem0.llms.base import LLMBase
 
 from hymem import scope
-from hymem.contract import CallFacts, RawReply
+from hymem.contract import RawReply
 from hymem.errors import NoMainModel, SettingsError, WriteError
 from hymem.events import is_power_of_ten
 from hymem.integration import CallSite
 from hymem.patching import Switch
-from hymem.plan import WriteCall
+from hymem.plan import NO_FACTS, WriteCall
 from hymem.settings import WriterSettings, load_settings
 from hymem.writer import Writer
 
@@ -212,7 +212,7 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
         return self.main.generate_response(**asked)
 
     def _write(self, opened: scope.Scope, site: CallSite, asked: dict[str, Any]) -> Any:
-        facts, opened.facts = opened.facts or CallFacts(), None
+        facts, opened.facts = opened.facts or NO_FACTS, None
         if site is UNKNOWN and is_power_of_ten(times := self.writer.note_unknown_site()):
             log.warning("Mem0 makes a call inside a write that is not in the catalogue (%d so far)", times)
         assert site.contract is not None  # every site that opens a scope has one

@@ -25,18 +25,23 @@ looked up through it at each call.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from packaging.version import Version
 
-from hymem import scope
+from hymem import scope, standin
 from hymem.contract import CallFacts
 from hymem.errors import SeamMissing, SettingsError
-from hymem.integration import Framework, Integration, scoped
+from hymem.frameworks import KNOWN
+from hymem.integration import Integration, Route, scoped
 from hymem.patching import Attribute, Code, Entry, Leftover, Patch, Switch, rewrap
+from hymem.standin import StandIn
 from hymem.writer import Writer
 
 from .call_sites import (
@@ -49,15 +54,7 @@ from .call_sites import (
     PROCEDURAL_MEMORY,
 )
 
-FRAMEWORK = Framework(
-    id="mem0",
-    distribution="mem0ai",
-    module="mem0",
-    floor="0.1.118",
-    newest="2.2.1",
-    integration="hymem-mem0",
-)
-
+FRAMEWORK = dataclasses.replace(KNOWN["mem0"], tested=("0.1.118", "1.0.11", "2.0.1", "2.0.20", "2.2.1"))
 
 WATCHED = (
     "mem0.memory.utils:remove_code_blocks",
@@ -326,6 +323,45 @@ def attach_to(memory: Any, writer: Writer) -> Callable[[], list[Leftover]]:
     return undo
 
 
+# -- for the doctor ------------------------------------------------------------------------------
+
+
+def probe(main: StandIn, place: Path) -> Route:
+    """Memories of both classes on Mem0's embedded store, with the stand-in for everything else."""
+    from mem0 import AsyncMemory, Memory
+
+    key = {"openai_base_url": main.base_url, "api_key": standin.KEY}
+    size = standin.DIMENSIONS
+
+    def opened(cls: Any) -> Any:
+        store = {"path": str(place / cls.__name__), "embedding_model_dims": size}
+        return cls.from_config(
+            {
+                "llm": {"provider": "openai", "config": {"model": standin.MODEL, **key}},
+                "embedder": {"provider": "openai", "config": {**key, "embedding_dims": size}},
+                "vector_store": {"provider": "qdrant", "config": store},
+                "history_db_path": str(place / f"{cls.__name__}.db"),
+            }
+        )
+
+    memory = opened(Memory)
+    said = [{"role": "user", "content": "In the morning I drink green tea."}]
+    asked = [{"role": "user", "content": "What do I drink in the morning?"}]
+
+    async def added() -> None:
+        made = opened(AsyncMemory)  # a coroutine before 1.0.10
+        await (await made if inspect.isawaitable(made) else made).add(said, user_id="hymem")
+
+    return Route(
+        writes={
+            "Memory.add": lambda: memory.add(said, user_id="hymem"),
+            "AsyncMemory.add": added,
+            "procedural memory": lambda: memory.add(said, agent_id="hymem", memory_type="procedural_memory"),
+        },
+        read=lambda: memory.llm.generate_response(asked),
+    )
+
+
 # -- the switches --------------------------------------------------------------------------------
 
 INTEGRATION = Integration(
@@ -336,4 +372,5 @@ INTEGRATION = Integration(
     routed=routed,
     attach_to=attach_to,
     verify=verify,
+    probe=probe,
 )

@@ -212,7 +212,7 @@ def any_version_will_do():
 def any_core_will_do():
     from hymem.integration import Integration
 
-    Integration._check_core = lambda self: None
+    Integration.check_core = lambda self: None
 
 
 @wrong("test_the_integration_removed_while_configured")
@@ -225,6 +225,58 @@ def an_unknown_name_is_the_default():
         return real(config) if config["provider"] in toynotes.PROVIDERS else None
 
     toynotes.make_llm = make
+
+
+@wrong("test_the_configuration_alone_is_enough")
+def the_name_is_known_to_nobody():
+    import hymem_toynotes
+
+    hymem_toynotes.register = lambda: None
+
+
+@wrong("test_the_environment_alone_is_enough")
+def enabling_waits_for_a_line_of_code():
+    import hymem_toynotes
+
+    hymem_toynotes.enable = lambda: None
+
+
+@wrong("test_a_program_that_is_run")
+def running_routes_nothing():
+    from hymem_toynotes.seams import INTEGRATION
+
+    INTEGRATION._routed._resolve = lambda switch: []
+
+
+@wrong("test_a_renamed_seam")
+def a_seam_that_is_not_there_is_passed_over():
+    real = _patch_set().apply
+
+    def apply(self):
+        resolve = self._resolve
+        self._resolve = lambda switch: [each for each in resolve(switch) if not each.needed]
+        real(self)
+
+    _patch_set().apply = apply
+
+
+@wrong("test_the_doctor_shows_the_route")
+def a_question_is_a_write():
+    import toynotes
+
+    from hymem import Writer
+
+    def complete(self, messages):
+        return Writer(framework="toynotes").write(llm().call(None, messages)).text
+
+    toynotes.PlainLLM.complete = complete
+
+
+@wrong("test_the_doctor_shows_the_route")
+def there_is_no_probe():
+    from hymem_toynotes.seams import INTEGRATION
+
+    INTEGRATION.probe = None
 
 
 @wrong("test_many_threads")

@@ -8,22 +8,28 @@ that its package hands in.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from . import scope
 from .contract import Contract
-from .errors import SettingsError, UnsupportedVersion
+from .errors import SeamMissing, SettingsError, UnsupportedVersion
 from .events import Stats
+from .frameworks import Framework
 from .patching import Leftover, Patch, PatchSet, Switch, rewrap
 from .settings import WriterSettings, load_settings
 from .writer import Writer
+
+if TYPE_CHECKING:
+    from .standin import StandIn
 
 Undo = Callable[[], list[Leftover]]
 
@@ -47,60 +53,14 @@ class CallSite:
     after_failure: Literal["unchanged", "turn lost", "raw text stored", ""] = ""
     detached: bool = False
     opt_in: str = ""
+    prompt_tokens: int = 0
+    """Of the framework's own text in the request, without any conversation, in SmolLM2's tokens."""
 
+    def is_in(self, version: Version | None) -> bool:
+        """Whether this version of the framework has it; for an unknown version, whether any has."""
+        from packaging.specifiers import SpecifierSet
 
-@dataclass(frozen=True)
-class Framework:
-    """A framework as its integration knows it.
-
-    `floor`: the oldest version that is supported. `newest`: the newest one tested; a later one
-    works if its seams are there, and is logged once.
-    """
-
-    id: str
-    distribution: str
-    module: str
-    floor: str
-    newest: str
-    integration: str
-    """The distribution of the integration, for messages that say what to install."""
-
-    def version(self) -> Version | None:
-        """The installed version; None where it is importable but has no metadata (frozen apps).
-
-        Raises `UnsupportedVersion` where it is missing or older than the floor.
-        """
-        import importlib.metadata
-        import importlib.util
-
-        try:
-            found = importlib.metadata.version(self.distribution)
-        except importlib.metadata.PackageNotFoundError:
-            if importlib.util.find_spec(self.module) is None:
-                raise UnsupportedVersion(
-                    f"{self.distribution} is not installed; pip install "
-                    f'"{self.integration}[{self.id}]" brings it'
-                ) from None
-            return None
-        try:
-            version = Version(found)
-        except InvalidVersion:
-            return None
-        if version < Version(self.floor):
-            raise UnsupportedVersion(
-                f"{self.distribution} {found} is installed; {self.integration} needs {self.floor} or "
-                f'newer: pip install "{self.distribution}>={self.floor}"'
-            )
-        return version
-
-
-def discover() -> dict[str, str]:
-    """Framework id → module of each integration that is installed (entry points
-    `hymem.integrations`). Nothing is imported."""
-    import importlib.metadata
-
-    found = importlib.metadata.entry_points(group="hymem.integrations")
-    return {each.name: each.value for each in found}
+        return version is None or SpecifierSet(self.versions).contains(version, prereleases=True)
 
 
 class Handle:
@@ -194,11 +154,24 @@ def _raise_swallowed(opened: scope.Scope) -> None:
 Resolve = Callable[[Switch], Sequence[Patch]]
 
 
+@dataclass(frozen=True)
+class Route:
+    """How `doctor --probe` sends something each way through a framework; all may return awaitables.
+
+    `writes`: what has it remember a sentence, by the name of the way (`Memory.add`, say); `read` asks
+    something that is no write.
+    """
+
+    writes: Mapping[str, Callable[[], Any]]
+    read: Callable[[], Any]
+
+
 class Integration:
     """The switches of one framework's integration.
 
     `base` resolves the patches that any kind of routing needs, `routed` those that route every
-    object of the process; `attach_to` routes one object and returns its undo.
+    object of the process; `attach_to` routes one object and returns its undo. `probe` makes an
+    object of the framework with this main model, and with all that it stores in this directory.
     """
 
     def __init__(
@@ -211,12 +184,14 @@ class Integration:
         routed: Resolve,
         attach_to: Callable[[Any, Writer], Undo],
         verify: Callable[[], None] | None = None,
+        probe: Callable[[StandIn, Path], Route] | None = None,
     ) -> None:
         self.framework = framework
         self.call_sites = tuple(call_sites)
         self.lock = threading.RLock()
         self.writer: Writer | None = None
         """The writer that `enable()` put in charge of the process."""
+        self.probe = probe
         self._core = core
         self._base = PatchSet(base, verify)
         self._routed = PatchSet(routed)
@@ -226,21 +201,28 @@ class Integration:
         self._enabled: Handle | None = None
 
     def register(self) -> Handle:
-        """Make the provider's name known to the framework. Called again, the same handle."""
+        """Make the provider's name known to the framework. Called again, the same handle; what a
+        reload of the framework's modules has undone since is done again."""
+        version = self._ready()
         with self.lock:
-            if self._registered is None or not self._registered.active:
-                self._hold()
+            if self._registered is not None and self._registered.active:
+                self._base.apply()
+            else:
+                self._hold(version)
                 self._registered = Handle(self, "register", None, self._let_go)
             return self._registered
 
     def enable(self, settings: Mapping[str, Any], *, replace: bool = False) -> Handle:
-        """Route the writes of every object of the process. With equal settings the same handle;
-        with others an error, unless `replace`."""
+        """Route the writes of every object of the process. With equal settings the same handle, and
+        what a reload has undone is done again; with others an error, unless `replace`."""
+        wanted = load_settings(settings, framework=self.framework.id)
+        version = self._ready()
         with self.lock:
-            wanted = load_settings(settings, framework=self.framework.id)
             running = self._enabled
             if running is not None and running.writer is not None and running.active:
                 if running.writer.settings == wanted:
+                    self._base.apply()
+                    self._routed.apply()
                     return running
                 if not replace:
                     raise SettingsError(
@@ -251,14 +233,14 @@ class Integration:
             if running is not None and running.active:
                 running.hand_over()  # the routing stays, so that no write slips by in between
             else:
-                self._route()
+                self._route(version)
             self.writer = writer
             self.say_what_skip_cannot(wanted)
             self._enabled = Handle(self, "enable", writer, self._disable)
             return self._enabled
 
-    def _route(self) -> None:
-        self._hold()
+    def _route(self, version: Version | None) -> None:
+        self._hold(version)
         try:
             self._routed.apply()
         except BaseException:
@@ -267,8 +249,9 @@ class Integration:
 
     def attach(self, target: Any, writer: Writer) -> Handle:
         """Route the writes of one object."""
+        version = self._ready()
         with self.lock:
-            self._hold()
+            self._hold(version)
             try:
                 undo = self._attach_to(target, writer)
             except BaseException:
@@ -293,6 +276,7 @@ class Integration:
 
     def patches(self) -> list[Patch]:
         """What registering and enabling would change, as it is laid out now. Changes nothing."""
+        self._ready()
         return self._base.patches() + self._routed.patches()
 
     def say_what_skip_cannot(self, settings: WriterSettings) -> None:
@@ -317,25 +301,41 @@ class Integration:
         self.writer = None
         return left + self._let_go()
 
-    def _hold(self) -> None:
-        if self._users == 0:
-            self._check_core()
-            version = self.framework.version()
-            if version is not None and version > Version(self.framework.newest):
-                self.log.info(
-                    "%s %s is newer than %s, the newest tested",
-                    self.framework.distribution,
-                    version,
-                    self.framework.newest,
-                )
-            self._base.apply()
+    def _ready(self) -> Version | None:
+        """Import what is going to be changed; the version that is there.
+
+        Before the lock is taken: the start-up hook may switch things on in the course of an import,
+        in this thread or in one that is importing the framework already, and must find it free.
+        """
+        self.check_core()
+        version = self.framework.version()
+        anchor = self.framework.anchor or self.framework.module
+        try:
+            importlib.import_module(anchor)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{anchor}.".startswith(f"{error.name}."):
+                raise  # something that the framework itself needs
+            raise SeamMissing(
+                f"{self.framework.distribution} {version or ''} has no module {error.name}; its layout is "
+                "not the one that is supported. Nothing was changed",
+                missing=(anchor,),
+            ) from None
+        return version
+
+    def _hold(self, version: Version | None) -> None:
+        newest = self.framework.newest
+        if self._users == 0 and version is not None and newest is not None and version > Version(newest):
+            name = self.framework.distribution
+            self.log.info("%s %s is newer than %s, the newest tested", name, version, newest)
+        self._base.apply()
         self._users += 1
 
     def _let_go(self) -> list[Leftover]:
         self._users -= 1
         return self._base.undo() if self._users == 0 else []
 
-    def _check_core(self) -> None:
+    def check_core(self) -> None:
+        """Raises `UnsupportedVersion` where the core is not of the integration's minor version."""
         from . import __version__
 
         if Version(__version__).release[:2] != Version(self._core).release[:2]:

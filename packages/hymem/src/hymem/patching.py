@@ -165,13 +165,17 @@ class PatchSet:
         return list(self._resolve(Switch()))
 
     def apply(self) -> None:
-        """Resolve all, check all, then set all; on any failure put back what was set.
+        """Resolve all, check all, then set all; on any failure put back what was set. Applied
+        already it does nothing, unless a reload has put other objects in the place of those that
+        were patched: then all is done anew.
 
         Raises `SeamMissing` with every place that is not there; nothing has been changed then.
         """
         with self._lock:
             if self._switch.on:
-                return
+                if all(place.is_current() for place, _, _ in self._applied):
+                    return
+                self.undo()
             switch = Switch()
             patches = self._resolve(switch)
             if missing := tuple(

@@ -66,6 +66,11 @@ class Endpoint:
         return cls(settings.base_url, settings.api_key.get_secret_value(), headers, settings.max_connections)
 
     @property
+    def root(self) -> str:
+        """Beside `/v1`, where vLLM has what is not OpenAI's."""
+        return self.base_url.removesuffix("/v1")
+
+    @property
     def loopback(self) -> bool:
         host = urlsplit(self.base_url).hostname or ""
         try:
@@ -109,15 +114,15 @@ def send(endpoint: Endpoint, request: Request, deadline: float) -> Received | Tr
 
 def count_tokens(endpoint: Endpoint, request: Request, deadline: float) -> tuple[int, int] | TransportError:
     """(prompt tokens, max_model_len) as the server's own `/tokenize` counts them."""
-    return _read(endpoint, deadline, "post", _tokenize_url(endpoint), _count, body=_tokenize(request))
+    return ask(endpoint, deadline, "post", _tokenize_url(endpoint), _count, body=_tokenize(request))
 
 
 def list_models(endpoint: Endpoint, deadline: float) -> tuple[str, ...] | TransportError:
     """The names that the server's `/v1/models` has."""
-    return _read(endpoint, deadline, "get", "/models", _names)
+    return ask(endpoint, deadline, "get", "/models", _names)
 
 
-def _read(
+def ask(
     endpoint: Endpoint,
     deadline: float,
     method: str,
@@ -125,6 +130,7 @@ def _read(
     made: Callable[[Any], T | TransportError],
     **arguments: Any,
 ) -> T | TransportError:
+    """Any other request, by the same client: what `made` makes of the JSON that is answered."""
     client = _shared(endpoint).client
     token = _deadline.set(deadline)
     try:
@@ -164,15 +170,15 @@ async def acount_tokens(
 ) -> tuple[int, int] | TransportError:
     """`count_tokens`, on the running loop's own client."""
     url = _tokenize_url(endpoint)
-    return await _aread(endpoint, deadline, "post", url, _count, body=_tokenize(request))
+    return await _aask(endpoint, deadline, "post", url, _count, body=_tokenize(request))
 
 
 async def alist_models(endpoint: Endpoint, deadline: float) -> tuple[str, ...] | TransportError:
     """`list_models`, on the running loop's own client."""
-    return await _aread(endpoint, deadline, "get", "/models", _names)
+    return await _aask(endpoint, deadline, "get", "/models", _names)
 
 
-async def _aread(
+async def _aask(
     endpoint: Endpoint,
     deadline: float,
     method: str,
@@ -224,7 +230,7 @@ def _timeout(deadline: float) -> Any:
 
 
 def _tokenize_url(endpoint: Endpoint) -> str:
-    return endpoint.base_url.removesuffix("/v1") + "/tokenize"  # vLLM has it beside /v1
+    return endpoint.root + "/tokenize"
 
 
 def _tokenize(request: Request) -> dict[str, Any]:

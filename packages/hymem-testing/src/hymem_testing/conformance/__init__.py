@@ -33,7 +33,7 @@ from hymem_testing.proxy import Proxy
 
 from .adapter import USERS_KEY, Adapter, Configuration, Server, finish
 from .failures import FAILURES, NOWHERE, SAID, Failure, cause_of
-from .stage import WRITERS_KEY, Stage
+from .stage import WRITERS_KEY, Stage, renamed
 from .structure import Structure
 
 __all__ = [
@@ -339,11 +339,12 @@ class Conformance(Structure):
         """With a core of another minor version nothing is changed, and the error names the one."""
         from hymem import UnsupportedVersion
 
+        places = [patch.place for patch in stage.framework.switches.patches()]
+        before = [place.get() for place in places]
         monkeypatch.setattr("hymem.__version__", "0.0.9")
-        before = [patch.place.get() for patch in stage.framework.switches.patches()]
         with pytest.raises(UnsupportedVersion, match=r"pip install \"hymem=="):
             stage.framework.module.register()
-        after = [patch.place.get() for patch in stage.framework.switches.patches()]
+        after = [place.get() for place in places]
         assert all(new is old for new, old in zip(after, before, strict=True))
 
     def test_the_integration_removed_while_configured(self, stage: Stage) -> None:
@@ -353,6 +354,72 @@ class Conformance(Structure):
         assert "hy_memory" in with_it
         assert without == "opened"
         assert stage.writer.requests == []
+
+    # -- without a line of code, and when it does not do what it should ----------------------------
+
+    @pytest.mark.hymem_short
+    def test_the_configuration_alone_is_enough(self, stage: Stage) -> None:
+        """With `hymem-autoload` installed, a program that names the writer in the framework's own
+        configuration needs no import of ours."""
+        stage.framework.script(stage.writer, [OSLO])
+        found, _ = stage.run("hooked", configuration=stage.after(), watched=stage.watched, environ={})
+        assert found == [OSLO]
+        assert len(stage.writer.chats) == len(stage.sites)
+        assert stage.main.chats == []
+        stage.check_keys()
+
+    @pytest.mark.hymem_short
+    def test_the_environment_alone_is_enough(self, stage: Stage) -> None:
+        """The same for `HYMEM_ENABLE`, and a configuration that knows of no writer."""
+        stage.framework.script(stage.writer, [OSLO])
+        environ = {"HYMEM_ENABLE": stage.id, **stage.environ}
+        found, _ = stage.run("hooked", configuration=stage.before(), watched=stage.watched, environ=environ)
+        assert found == [OSLO]
+        assert len(stage.writer.chats) == len(stage.sites)
+        assert stage.main.chats == []
+        stage.check_keys()
+
+    def test_a_program_that_is_run(self, stage: Stage) -> None:
+        """The same for `python -m hymem run`."""
+        stage.framework.script(stage.writer, [OSLO])
+        found, said = stage.run("run", configuration=stage.before(), environ=stage.environ)
+        assert found == [OSLO]
+        assert stage.main.chats == []
+        assert f"{stage.id} writes with 'hy-memory' at {stage.writer.base_url}" in said
+        stage.check_keys()
+
+    @pytest.mark.hymem_short
+    def test_a_renamed_seam(self, stage: Stage) -> None:
+        """In a copy of the framework with one seam named otherwise: `enable()` says which, the hook
+        logs one line and leaves a framework that works, and the doctor has a finding."""
+        patches = stage.framework.switches.patches()
+        place = next(patch.place for patch in patches if patch.needed and hasattr(patch.place, "owner"))
+        copy = renamed(place.owner.__module__, place.attribute, stage.place / "renamed")
+        stage.framework.script(stage.main, [CAT])
+        found, _ = stage.run(
+            "without_a_seam", copy, configuration=stage.before(), watched=stage.watched, environ=stage.environ
+        )
+        assert found["memories"] == [CAT]
+        assert not any(SAID in sent.text for sent in stage.writer.chats)
+        assert place.name in found["enable"]
+        assert "Nothing was changed" in found["enable"]
+        assert len(found["logged"]) == 1
+        assert place.name in found["logged"][0]
+        assert place.name in found["findings"]["seam-missing"]
+
+    def test_the_doctor_shows_the_route(self, stage: Stage) -> None:
+        """`doctor --probe` finds nothing wrong, and shows that a write goes to the writer and what is
+        no write does not."""
+        stage.framework.script(stage.writer, [OSLO])
+        stage.writer.reply("Say hello", '{"hymem": "heeded"}')
+        bad = {"error": {"message": "", "type": "Bad Request", "param": "body.chat_template_kwargs"}}
+        stage.writer.reply(lambda body: body["chat_template_kwargs"] == "hymem", body=bad, status=400)
+        found, _ = stage.run("examined", framework=stage.id, environ=stage.environ)
+        assert [each for each in found["findings"] if each["level"] == "error"] == []
+        route = [fact for fact in found["facts"][stage.id] if fact.startswith("route: ")]
+        assert any("reaches the writer" in fact for fact in route)
+        assert "route: what is no write reaches the main model" in route
+        assert not any("read-astray" in str(each) for each in found["findings"])
 
     # -- at once, and in other processes ---------------------------------------------------------
 

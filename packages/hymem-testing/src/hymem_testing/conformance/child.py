@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import logging
 import os
 import sys
 import warnings
@@ -23,7 +24,7 @@ from .adapter import Adapter, finish
 def load(named: str) -> type[Adapter]:
     """The adapter class of `FILE:CLASS`."""
     file, _, name = named.rpartition(":")
-    sys.path.insert(0, str(Path(file).parent))
+    sys.path.append(str(Path(file).parent))
     spec = importlib.util.spec_from_file_location("hymem_conformance_adapter", file)
     assert spec is not None
     assert spec.loader is not None
@@ -169,8 +170,73 @@ def reloaded(adapter: Adapter, configuration: Any, settings: dict[str, Any]) -> 
     return {"lost": lost, "left": left, "memories": sorted(finish(adapter.memories(memory)))}
 
 
+def hooked(
+    adapter: Adapter, configuration: Any, watched: dict[str, str], environ: dict[str, str]
+) -> list[str]:
+    """The start-up hook as after its start-up file, and a program that knows nothing of hymem."""
+    _watch(watched, environ)
+    return _written(adapter, configuration)
+
+
+def _watch(watched: dict[str, str], environ: dict[str, str]) -> None:
+    import _hymem_autoload
+
+    os.environ.pop("HYMEM_AUTOLOAD", None)
+    os.environ.update(environ)
+    _hymem_autoload.WATCHED.update(watched)
+    _hymem_autoload.watch()
+
+
+def _written(adapter: Adapter, configuration: Any) -> list[str]:
+    memory = adapter.open(configuration, adapter.ways[0])
+    finish(adapter.write(memory, "I live in Oslo."))
+    return sorted(finish(adapter.memories(memory)))
+
+
+def run(adapter: Adapter, configuration: Any, environ: dict[str, str]) -> list[str]:
+    """What `python -m hymem run` does before a program, and then the program."""
+    import hymem.run
+
+    os.environ.update(environ)
+    hymem.run.prepare("json.tool", as_module=True)
+    return _written(adapter, configuration)
+
+
+def without_a_seam(
+    adapter: Adapter, configuration: Any, watched: dict[str, str], environ: dict[str, str]
+) -> dict[str, Any]:
+    """A framework that is not laid out as it should be, switched on in every way there is."""
+    logged: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("hymem").addHandler(handler)
+    _watch(watched, {**environ, "HYMEM_ENABLE": "all"})
+    memories = _written(adapter, configuration)
+    seen = list(logged)
+    try:
+        adapter.module.enable()
+        enabled = "enabled"
+    except Exception as error:
+        enabled = f"{type(error).__name__}: {error}"
+    (framework,) = watched.values()
+    findings = {each["code"]: each["found"] for each in examined(adapter, framework, environ)["findings"]}
+    return {"memories": memories, "logged": seen, "enable": enabled, "findings": findings}
+
+
+def examined(adapter: Adapter, framework: str, environ: dict[str, str]) -> Any:
+    """What the doctor finds."""
+    from hymem import doctor
+
+    os.environ.update(environ)
+    return json.loads(doctor.examine(framework, probe=True).as_json())
+
+
 SCENARIOS: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (imported, three_loops, forked, inherited, removed, reloaded)
+    each.__name__: each
+    for each in (
+        *(imported, three_loops, forked, inherited, removed, reloaded),
+        *(hooked, run, without_a_seam, examined),
+    )
 }
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,6 +24,24 @@ if TYPE_CHECKING:
     from hymem.events import WriteEvent
 
 WRITERS_KEY = "sk-writers-key"
+
+
+def renamed(module: str, name: str, into: Path) -> Path:
+    """A copy of the package that has this module, in which `name` is called otherwise throughout."""
+    top = module.partition(".")[0]
+    origin = sys.modules[top].__file__ or next(iter(sys.modules[top].__path__))
+    source = Path(origin)
+    if source.name == "__init__.py":
+        source = source.parent
+    into.mkdir()
+    if source.is_dir():
+        shutil.copytree(source, into / top, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(source, into)
+    for path in into.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(re.sub(rf"\b{name}\b", f"{name}_as_it_is_called_now", text), encoding="utf-8")
+    return into
 
 
 @dataclass
@@ -66,7 +87,22 @@ class Stage:
         """A memory object of the configuration before."""
         return self.framework.open(self.before(), way)
 
-    def run(self, scenario: str, **given: Any) -> tuple[Any, str]:
+    @property
+    def id(self) -> str:
+        """The framework's."""
+        return str(self.framework.switches.framework.id)
+
+    @property
+    def watched(self) -> dict[str, str]:
+        """What the start-up hook has to know of the framework."""
+        return {self.framework.switches.framework.anchor: self.id}
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The settings of the writer as environment variables."""
+        return {f"HYMEM_{name.upper()}": str(value) for name, value in self.settings.items()}
+
+    def run(self, scenario: str, first_on_path: Path | None = None, **given: Any) -> tuple[Any, str]:
         """What a scenario of `child` finds in a fresh process, and what it says on stderr."""
         given["place"] = str(self.framework.place)
         command: Sequence[str] = (
@@ -74,9 +110,10 @@ class Stage:
             *(scenario, json.dumps(given)),
         )
         log = self.place / "network.log"
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=300, check=False, env=guarded(log)
-        )
+        environ = guarded(log)
+        if first_on_path is not None:
+            environ["PYTHONPATH"] = f"{first_on_path}{os.pathsep}{environ['PYTHONPATH']}"
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environ)
         assert refused(log) == [], "it tried to reach other machines"
         last = done.stdout.strip().rpartition("\n")[2]
         assert last.startswith("result: "), done.stdout + done.stderr

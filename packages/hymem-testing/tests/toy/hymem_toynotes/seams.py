@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import toynotes
 
-from hymem import SettingsError, scope
-from hymem.integration import Framework, Integration, scoped
+from hymem import SettingsError, scope, standin
+from hymem.frameworks import Framework
+from hymem.integration import Integration, Route, scoped
 from hymem.patching import Attribute, Entry, Patch, Switch
 
 from .call_sites import CALL_SITES, REMEMBER
@@ -61,11 +62,32 @@ def attach_to(notebook, writer):
     return undo
 
 
+def probe(main, place):
+    config = {"base_url": main.base_url, "api_key": standin.KEY, "model": standin.MODEL}
+    notebook = toynotes.Notebook({"llm": {"provider": "plain", "config": config}})
+    question = [{"role": "user", "content": "What do I drink?"}]
+    return Route(
+        writes={"Notebook.add": lambda: notebook.add("I drink tea.", "ann")},
+        read=lambda: notebook.llm.complete(question),
+    )
+
+
+FRAMEWORK = Framework(
+    id="toynotes",
+    title="Toynotes",
+    distribution="toynotes",
+    module="toynotes",
+    integration="hymem-toynotes",
+    anchor="toynotes",
+    floor="1.0",
+    tested=("1.0", "2.0"),
+)
 INTEGRATION = Integration(
-    Framework("toynotes", "toynotes", "toynotes", "1.0", "2.0", "hymem-toynotes"),
+    FRAMEWORK,
     core="0.1",
     call_sites=CALL_SITES,
     base=base,
     routed=routed,
     attach_to=attach_to,
+    probe=probe,
 )
