@@ -82,8 +82,8 @@ def wsgi(environ, start_response):
 
 
 def main():
-    """Remember what the arguments say, and print what is remembered."""
-    for said in sys.argv[1:]:
+    """Remember what the arguments that are no options say, and print what is remembered."""
+    for said in (each for each in sys.argv[1:] if not each.startswith("-")):
         memory.add([{"role": "user", "content": said}], user_id="ann")
     print(json.dumps({"memories": all_of("ann"), "argv": sys.argv, "path": sys.path[0], "name": __name__}))
 

@@ -8,6 +8,7 @@ import pytest
 from adapter import Mem0
 from mem0_bank import ADDITIVE, SITES
 
+from hymem_testing.conformance import USERS_KEY
 from hymem_testing.double import Double
 from hymem_testing.environment import Environment
 
@@ -89,6 +90,24 @@ def test_a_write_that_fails(environment, hymem_writer):
     _, found = doctor(environment, "--probe", HYMEM_BASE_URL=hymem_writer.base_url)
     assert SITES[0] in found["write-failed"]["found"]
     assert "write-not-routed" not in found
+
+
+def test_an_environment_full_of_other_settings(environment, scripted):
+    """A dead proxy, and a key that would have Mem0 ask a provider of the user's instead of the stand-in."""
+    nowhere = "http://127.0.0.1:9"
+    proxies = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), nowhere)
+    others = {"OPENROUTER_API_KEY": USERS_KEY, "OPENROUTER_API_BASE": f"{nowhere}/v1"}
+    report, found = doctor(environment, "--probe", HYMEM_BASE_URL=scripted.base_url, **proxies, **others)
+    assert set(found) <= {"window-tight"}
+    assert USERS_KEY not in str(report)
+
+
+def test_a_probe_that_cannot_be_made(environment, scripted):
+    """Mem0's own client needs a package for this kind of proxy; the rest of the report is still there."""
+    socks = dict.fromkeys(("ALL_PROXY", "all_proxy"), "socks5://127.0.0.1:9")
+    report, found = doctor(environment, "--probe", HYMEM_BASE_URL=scripted.base_url, **socks)
+    assert "ImportError" in found["probe-failed"]["found"]
+    assert any("seams are there" in fact for fact in report["facts"]["mem0"])
 
 
 def test_a_question_that_goes_to_the_writer(environment, scripted):

@@ -139,28 +139,62 @@ def test_a_seam_that_is_named_otherwise(environment, servers, before, settings):
     assert servers[0].requests == []
 
 
-def test_our_own_class_imported_first(environment):
-    """It needs Mem0, whose import has the hook register it: not in the middle of its own."""
-    code = "from hymem_mem0 import HyMemoryLLM; import mem0; from mem0.utils.factory import LlmFactory; "
-    code += "print('hy_memory' in LlmFactory.provider_to_class)"
-    done = environment.run("-c", code)
-    assert (done.stdout, "left as it is" in done.stderr) == ("True\n", False)
+@pytest.mark.parametrize("first", ["from hymem_mem0 import HyMemoryLLM", "import hymem_mem0.models"])
+def test_our_own_class_imported_first(environment, first):
+    """It needs Mem0, at whose import the hook makes the class known that is being made just then."""
+    code = "from mem0.utils.factory import LlmFactory; print('hy_memory' in LlmFactory.provider_to_class)"
+    done = environment.run("-c", f"{first}; import mem0; {code}", HYMEM_ENABLE="mem0")
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
-def test_a_reload_is_followed(environment, servers, before, settings):
+def test_imported_and_enabled_at_once(environment):
+    """By two threads, of which one has the import's lock and the hook, the other `enable()`."""
     code = """
-import importlib, json, os, mem0.memory.main
-importlib.reload(mem0.memory.main)
+import threading
+ready = threading.Barrier(2)
+def imports():
+    ready.wait()
+    import mem0
+def enables():
+    import hymem_mem0
+    ready.wait()
+    hymem_mem0.enable()
+threads = [threading.Thread(target=each, daemon=True) for each in (imports, enables)]
+for thread in threads: thread.start()
+for thread in threads: thread.join(120)
 import hymem_mem0
-handle = hymem_mem0.enable()
-assert handle.status() and all(handle.status().values()), handle.status()
-memory = mem0.memory.main.Memory.from_config(json.loads(os.environ["MEMORY_CONFIG"]))
-memory.add("I live in Oslo.", user_id="ann")
+print(any(thread.is_alive() for thread in threads), all(hymem_mem0.enable().status().values()))
 """
-    environ = {"MEMORY_CONFIG": json.dumps(before), "HYMEM_ENABLE": "mem0", **settings}
-    done = environment.run("-c", code, **environ)
+    done = environment.run("-c", code, HYMEM_ENABLE="mem0")
+    assert done.stdout == "False True\n", done.stderr
+
+
+@pytest.mark.parametrize("environ", [{"HYMEM_ENABLE": "mem0"}, {}, {"HYMEM_AUTOLOAD": "0"}])
+def test_a_reload_is_followed(environment, servers, before, settings, environ):
+    """Objects made before it and after it, with the hook and without."""
+    code = """
+import importlib, json, os, mem0.memory.main, hymem_mem0
+hymem_mem0.enable()
+config = json.loads(os.environ["MEMORY_CONFIG"])
+before = mem0.memory.main.Memory.from_config(config)
+old = mem0.memory.main.Memory
+importlib.reload(mem0.memory.main)
+before.add("I live in Oslo.", user_id="ann")
+handle = hymem_mem0.enable(model="another", replace=True)
+assert handle.status() and all(handle.status().values()), handle.status()
+config["vector_store"]["config"]["path"] += "x"
+after = mem0.memory.main.Memory.from_config(config)
+assert type(after) is not type(before)
+for memory in (before, after):
+    memory.add("I live in Oslo.", user_id="ann")
+handle.disable()
+hymem_mem0.disable()
+print([hasattr(each, "_add_to_vector_store") and "llm" in vars(each) for each in (old, type(after))])
+"""
+    done = environment.run("-c", code, MEMORY_CONFIG=json.dumps(before), **environ, **settings)
     assert done.returncode == 0, done.stderr
-    check(servers)
+    assert done.stdout.strip().endswith("[False, False]")
+    check(servers, writes=3)
 
 
 # -- python -m hymem run -------------------------------------------------------------------------
@@ -179,21 +213,21 @@ def run(environment, before, settings):
 def test_a_script(run, environment, servers):
     (environment.place / "sub").mkdir()
     (environment.place / "program.py").rename(environment.place / "sub" / "program.py")
-    done = run("sub/program.py", "I live in Oslo.", "--", "-m", "--help")
+    done = run("sub/program.py", "--", "I live in Oslo.", "-m", "--help")
     found = result(done)
     assert found["memories"] == [OSLO]
-    assert found["argv"] == ["sub/program.py", "I live in Oslo.", "--", "-m", "--help"]
+    assert found["argv"] == ["sub/program.py", "--", "I live in Oslo.", "-m", "--help"]
     assert found["path"] == str(environment.place / "sub")
     assert found["name"] == "__main__"
     assert f"hymem: mem0 writes with 'hy-memory' at {servers[0].base_url}" in done.stderr
     assert WRITERS_KEY not in done.stderr
-    check(servers, writes=4)
+    check(servers)
 
 
 def test_a_module(run, environment, servers):
     found = result(run("-m", "program", "I live in Oslo."))
     assert found["memories"] == [OSLO]
-    assert found["argv"][1:] == ["I live in Oslo."]
+    assert found["argv"] == [str(environment.place / "program.py"), "I live in Oslo."]
     assert found["path"] == str(environment.place)
     assert found["name"] == "__main__"
     check(servers)
@@ -211,6 +245,60 @@ def test_a_command_that_a_package_has(run, environment, servers):
     check(servers)
 
 
+@pytest.mark.parametrize("kind", ["package", "folder", "zip"])
+def test_other_kinds_of_program(run, environment, kind):
+    """What such a program finds is what it finds without us."""
+    code = "import sys, json, beside; print(json.dumps([sys.argv, sys.path[0], __package__, __spec__.name]))"
+    folder = environment.place / "kind"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "__main__.py").write_text(code if kind != "package" else code.replace("beside", "kind.beside"))
+    (folder / "beside.py").write_text("")
+    if kind == "zip":
+        shutil.make_archive(str(folder), "zip", folder)
+    arguments = {"package": ("-m", "kind"), "folder": ("kind",), "zip": ("kind.zip",)}[kind]
+    found = result(run(*arguments, "an argument"))
+    assert found == result(environment.run(*arguments, "an argument", HYMEM_AUTOLOAD="0"))
+
+
+def test_a_program_is_there_until_its_last_thread_ends(run, environment):
+    (environment.place / "late.py").write_text(
+        "import atexit, pickle, threading, time\n"
+        "class Kept: ...\n"
+        "def late():\n    time.sleep(0.2)\n    pickle.dumps(Kept())\n    print('late')\n"
+        "threading.Thread(target=late).start()\n"
+        "atexit.register(lambda: print(pickle.loads(pickle.dumps(Kept)) is Kept))\n"
+    )
+    assert run("late.py").stdout.split() == ["late", "True"]
+
+
+def test_children_of_other_kinds(run, environment):
+    """A child of an environment where the variable is set and empty; and a program started by its file's
+    number, which must not become an error of ours."""
+    code = "import os, subprocess, sys\n"
+    code += "child = [sys.executable, '-c', 'import os; print(os.environ.get(\"HYMEM_ENABLE\"))']\n"
+    (environment.place / "child.py").write_text(code + "subprocess.run(child)\n")
+    assert run("child.py", HYMEM_AUTOLOAD="1", HYMEM_ENABLE="").stdout == "mem0\n"
+    code = "import os\nos.execve(os.open('/bin/true', os.O_RDONLY), ['true'], {})\n"
+    (environment.place / "exec.py").write_text(code)
+    assert run("exec.py").returncode == 0
+
+
+def test_a_framework_that_nobody_named_and_that_is_broken(run, environment):
+    """The program may not need it."""
+    (environment.place / "fine.py").write_text("print('fine')")
+    dist = environment.site / "hymem_broken-1.0.dist-info"
+    dist.mkdir()
+    (dist / "METADATA").write_text("Name: hymem-broken\nVersion: 1.0\n")
+    (dist / "entry_points.txt").write_text("[hymem.integrations]\nbroken = hymem_broken\n")
+    (environment.site / "hymem_broken.py").write_text("raise AttributeError('sk-planted')")
+    for named in ("", "all", "all,mem0"):
+        done = run("fine.py", HYMEM_ENABLE=named)
+        assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+        assert "hymem: broken is left as it is: AttributeError\n" in done.stderr
+    assert run("fine.py", HYMEM_ENABLE="broken").returncode == 1
+
+
 def test_the_programs_errors_are_its_own(run, environment):
     (environment.place / "fails.py").write_text("import hymem\nraise hymem.SettingsError('of the program')")
     done = run("fails.py")
@@ -224,6 +312,9 @@ def test_the_programs_errors_are_its_own(run, environment):
     ("arguments", "environ", "said"),
     [
         (("nope",), {}, "neither a file here nor a command"),
+        (("-m", "nope"), {}, "no module 'nope'"),
+        (("-m", "nope.sub"), {}, "no module 'nope.sub'"),
+        ((".",), {}, "no __main__.py"),
         (("program.py",), {"HYMEM_ENABLE": "mem00"}, "did you mean 'mem0'?"),
         (("program.py",), {"HYMEM_ENABLE": "memos"}, "pip install hymem-memos"),
         (("program.py",), {"HYMEM_TIMEOUT": "soon", "HYMEM_ENABLE": "mem0"}, "HYMEM_TIMEOUT"),

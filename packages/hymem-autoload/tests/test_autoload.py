@@ -333,6 +333,76 @@ def test_a_framework_in_a_zip_file(place):
     assert said(place, code) == "['register']"
 
 
+def test_a_loader_that_has_more_than_one_module(place):
+    """As the one of a zip file's folder. It is only looked for, twice, and then another is imported."""
+    write(place, "mem0/memory/other.py", "import hymem_log; hymem_log.did.append('other')")
+    write(place, "mem0/__init__.py", "")
+    archive = place / "framework.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted((place / "mem0").rglob("*.py")):
+            file.write(path, path.relative_to(place))
+            path.unlink()
+    code = f"""
+    import sys, importlib.util, hymem_log
+    sys.path.insert(0, {str(archive)!r})
+    for _ in range(2):
+        importlib.util.find_spec("mem0.memory.main")
+    import mem0.memory.other
+    print(hymem_log.did)
+    import mem0.memory.main
+    print(hymem_log.did)
+    """
+    assert said(place, code).splitlines() == ["['other']", "['other', 'register']"]
+
+
+LOADER = """
+class Loader:
+    @classmethod
+    def create_module(cls, spec): return None
+    @classmethod
+    def exec_module(cls, module): module.Memory = 1
+class Finds:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("mem0.memory.main", "mem0.memory.other"):
+            return importlib.machinery.ModuleSpec(name, LOADER)
+import sys, importlib.machinery
+sys.meta_path.insert(1, Finds())
+"""
+
+
+def test_a_class_that_is_its_own_loader_is_left_whole(place):
+    code = LOADER.replace("LOADER)", "Loader)") + f"import mem0.memory.other; {DID}"
+    done = run(place, code)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]")
+    assert "cannot be watched" in done.stderr
+
+
+def test_a_loader_that_has_been_changed_by_somebody_stays_so(place):
+    code = LOADER.replace("LOADER)", "loader)") + textwrap.dedent("""
+    loader = Loader()
+    loader.exec_module = changed = lambda module: setattr(module, "Memory", 2)
+    import mem0, hymem_log
+    print(mem0.Memory, hymem_log.did, vars(loader)["exec_module"] is changed)
+    """)
+    assert said(place, code) == "2 ['register'] True"
+
+
+def test_a_finder_of_the_old_kind_is_passed_over(place):
+    assert said(place, f"import sys; sys.meta_path.insert(1, object()); {DID}") == "['register']"
+
+
+def test_a_log_that_raises_is_not_the_frameworks_error(place):
+    write(place, "hymem_mem0.py", "raise RuntimeError")
+    code = """
+    import logging
+    def refuse(record): raise ValueError("a filter")
+    logging.getLogger("hymem").addFilter(refuse)
+    import mem0
+    print(mem0.Memory.__name__)
+    """
+    assert said(place, code) == "Memory"
+
+
 def test_a_loader_that_cannot_be_watched(place):
     code = f"""
     import sys, importlib.machinery

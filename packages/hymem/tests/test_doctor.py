@@ -97,9 +97,23 @@ def test_server_down(found):
     assert "vllm serve" in found("http://127.0.0.1:1/v1")["server-down"]["todo"]
 
 
-def test_server_silent(found):
+def test_server_not_ready(found):
     with Answering(Dropped()) as server:
-        assert set(found(server.base_url)) == {"server-silent"}
+        assert set(found(server.base_url)) == {"server-not-ready"}
+    with Answering(Body({"detail": "loading"}, 503)) as server:
+        assert "HTTP 503" in found(server.base_url)["server-not-ready"]["found"]
+
+
+def test_a_server_that_speaks_no_tls(found, hymem_server):
+    found_ = found(f"{hymem_server.url}/v1".replace("http:", "https:"))
+    assert "TLS" in found_["server-down"]["found"]
+
+
+def test_bad_environment(found, monkeypatch):
+    """A password with a `/` in it, which makes another address of the rest."""
+    monkeypatch.setenv("HTTP_PROXY", f"http://user:{KEY}/x@127.0.0.1:9")
+    codes = found("http://writer.invalid:8000/v1")
+    assert set(codes) == {"bad-environment", "proxy"}
 
 
 def test_not_an_api(found, hymem_server):
@@ -146,14 +160,34 @@ def test_window_unknown_and_untested_server(found, hymem_server):
 
 def test_kwargs_dropped_before_a_template_that_minds(found, hymem_server):
     with Gateway(hymem_server.url, drop=("chat_template_kwargs",)) as gateway:
-        finding = found(gateway.base_url)["kwargs-dropped"]
-    assert "--default-chat-template-kwargs" in finding["todo"]
+        finding = found(gateway.base_url)["chat-refused"]
+    assert "may be dropped on the way" in finding["found"]
+
+
+class KnowsItsOwnFields(Double):
+    """A server of another kind, which no template asks for anything."""
+
+    def __init__(self):
+        super().__init__("hyv3-dummy")
+
+    def answer(self, method, path, headers, raw):
+        if path.endswith("/chat/completions") and "chat_template_kwargs" in json.loads(raw):
+            inner = {"message": KEY, "type": "invalid_request_error", "param": "chat_template_kwargs"}
+            return Body({"error": inner}, 400)
+        return super().answer(method, path, headers, raw)
+
+
+def test_kwargs_refused(found):
+    with KnowsItsOwnFields() as server:
+        assert "reasoning_effort" in found(server.base_url)["kwargs-refused"]["todo"]
+        assert found(server.base_url, reasoning_effort="none") == {}
 
 
 @pytest.mark.hymem_model("hyv3-dummy")
 def test_kwargs_dropped_before_a_template_that_does_not(found, hymem_server):
     with Gateway(hymem_server.url, drop=("chat_template_kwargs",)) as gateway:
-        assert "kwargs-dropped" in found(gateway.base_url)
+        finding = found(gateway.base_url)["kwargs-dropped"]
+    assert "--default-chat-template-kwargs" in finding["todo"]
 
 
 @pytest.mark.hymem_model("hyv3-dummy")
@@ -179,6 +213,22 @@ def test_chat_refused(found, hymem_writer):
     assert "HTTP 500" in found(hymem_writer.base_url)["chat-refused"]["found"]
 
 
+def test_a_gateway_without_a_list_of_models(found, hymem_server):
+    with Gateway(hymem_server.url, missing=("/v1/models",)) as gateway:
+        assert set(found(gateway.base_url)) == {"window-unknown"}
+    assert "no_think is heeded" in found.facts
+
+
+def test_an_answer_of_another_shape(found, hymem_server):
+    def odd(path, answer):
+        if path.endswith("/chat/completions"):
+            answer["choices"][0]["message"] = None
+        return answer
+
+    with Gateway(hymem_server.url, change=odd) as gateway:
+        assert set(found(gateway.base_url)) == {"chat-refused"}
+
+
 def test_no_structured_output(found, hymem_server):
     with Gateway(hymem_server.url, drop=("response_format",)) as gateway:
         assert set(found(gateway.base_url)) == {"no-structured-output"}
@@ -193,6 +243,10 @@ def test_a_proxy_and_a_key_in_the_open(found, hymem_server, monkeypatch):
         assert "writer.invalid" in codes["proxy"]["todo"]
         assert gateway.url.removeprefix("http://") in codes["proxy"]["found"]
         assert found(f"{hymem_server.url}/v1", api_key=KEY) == {}  # not for a server on this machine
+        monkeypatch.setenv("NO_PROXY", "writer.invalid:8000")
+        assert "proxy" not in found("http://writer.invalid:8000/v1")
+        headers = json.dumps({"authorization": f"Bearer {KEY}"})
+        assert "key-unencrypted" in found("http://writer.invalid:8000/v1", headers=headers)
 
 
 def test_bad_setting(found, hymem_server):
@@ -252,6 +306,11 @@ def test_a_name_in_hymem_enable_that_is_none(environment):
 
 def test_no_integration(environment):
     assert "pip install" in codes(environment)["no-integration"]["todo"]
+
+
+@pytest.mark.parametrize("framework", ["llama-index", "langchain", "hy_memory"])
+def test_a_framework_of_which_nothing_is_here(environment, framework):
+    assert {"integration-missing", "framework-missing"} <= set(codes(environment, framework))
 
 
 @pytest.mark.parametrize(("arguments", "named"), [(("memos",), ""), ((), "memos"), (("MEMOS",), "")])

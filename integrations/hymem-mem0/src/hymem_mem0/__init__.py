@@ -29,8 +29,6 @@ else:
             raise AttributeError(f"module 'hymem_mem0' has no attribute {name!r}")
         module = f"hymem_mem0.{_HOME[name]}"
         try:
-            if _HOME[name] == "models":  # not while it is itself being loaded: see `hymem-autoload`
-                __import__("mem0")
             __import__(module)
         except ModuleNotFoundError as error:
             if error.name != "mem0":

@@ -24,10 +24,10 @@ from hymem.settings import WriterSettings, load_settings
 from hymem.writer import Writer
 
 from .call_sites import BY_ID, GRAPH_TOOLS, UNKNOWN
+from .seams import INTEGRATION, PROVIDERS
 
 log = logging.getLogger("hymem.mem0")
 
-PROVIDERS = ("hy_memory", "hy-memory")
 HERE = "llm.config"
 
 _SETTINGS = frozenset(WriterSettings.model_fields)
@@ -133,8 +133,6 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
 
             main = LlmFactory.create(config.main_llm["provider"], dict(config.main_llm.get("config") or {}))
         self._set(Writer(config.settings, framework="mem0"), main)
-        from .seams import INTEGRATION
-
         INTEGRATION.say_what_skip_cannot(config.settings)
 
     @classmethod

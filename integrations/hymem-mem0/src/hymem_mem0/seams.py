@@ -56,6 +56,10 @@ from .call_sites import (
 
 FRAMEWORK = dataclasses.replace(KNOWN["mem0"], tested=("0.1.118", "1.0.11", "2.0.1", "2.0.20", "2.2.1"))
 
+PROVIDERS = ("hy_memory", "hy-memory")
+"""The names in Mem0's configuration. What is here is needed to make them known, and so must not need
+`models`: with the start-up hook that happens in the middle of whatever import brings Mem0 first."""
+
 WATCHED = (
     "mem0.memory.utils:remove_code_blocks",
     "mem0.memory.utils:extract_json",
@@ -75,12 +79,10 @@ def base(switch: Switch) -> list[Patch]:
     """The name, and the scopes in which a call is a write."""
     from mem0.memory import main
 
-    from .models import PROVIDERS
-
     version = FRAMEWORK.version()
     decides = version < Version("2") if version else hasattr(main, "get_update_memory_messages")
     extraction = EXTRACT_FACTS if decides else EXTRACT_ADDITIVE
-    patches = [*_registry(PROVIDERS), *_validator(switch)]
+    patches = [*_registry(), *_validator(switch)]
     for owner in (main.Memory, main.AsyncMemory):
         for method, site in (
             ("_add_to_vector_store", extraction),
@@ -116,8 +118,6 @@ def _needs_main_model(
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def create(cls: Any, provider_name: Any, config: Any = None, **kwargs: Any) -> Any:
-            from .models import PROVIDERS
-
             provider, llm_config = chosen(config) if switch.on else (None, None)
             if provider in PROVIDERS and not (llm_config or {}).get("main_llm"):
                 raise SettingsError(
@@ -145,12 +145,10 @@ def _llm_of_reranker(config: Any) -> tuple[Any, Any]:
     return read.get("provider"), None
 
 
-def _registry(names: tuple[str, ...]) -> list[Patch]:
+def _registry() -> list[Patch]:
     from mem0.utils.factory import LlmFactory
 
-    from .models import HyMemoryConfig
-
-    known = ("hymem_mem0.models.HyMemoryLLM", HyMemoryConfig)
+    known = ("hymem_mem0.models.HyMemoryLLM", _config)
     table = LlmFactory.provider_to_class
     return [
         Patch(
@@ -158,8 +156,15 @@ def _registry(names: tuple[str, ...]) -> list[Patch]:
             lambda _: known,
             False,
         )
-        for name in names
+        for name in PROVIDERS
     ]
+
+
+def _config(**given: Any) -> Any:
+    """What Mem0 calls for the `config` of our provider."""
+    from .models import HyMemoryConfig
+
+    return HyMemoryConfig(**given)
 
 
 def _told_of_decision(switch: Switch) -> Callable[[Any], Any]:
@@ -226,8 +231,6 @@ def _validate(cls: Any, v: Any, values: Any) -> Any:
 
 def accepts(cls: Any, config: Any, values: Any) -> Any:
     """Our names pass; of every other one Mem0's own validator decides."""
-    from .models import PROVIDERS
-
     if values.data.get("provider") in PROVIDERS:
         return config
     assert _original_validator is not None  # set before the code object was

@@ -99,21 +99,26 @@ def _tell_after(loader: "Any", name: str, framework: str) -> None:
     run = getattr(loader, "exec_module", None)
     if run is None or getattr(run, "is_hymems", False):
         return
+    # A class that is its own loader has all its methods there: putting one over them would lose it.
+    if isinstance(loader, type) or not hasattr(loader, "__dict__"):
+        _say(f"{name} is loaded by {loader!r}, which cannot be watched; call register() in the program")
+        return
+    own = vars(loader).get("exec_module")
 
     def exec_module(module: "ModuleType") -> None:
         if module.__name__ != name:  # of a loader that has more than one module
             run(module)
             return
         if vars(loader).get("exec_module") is exec_module:
-            del loader.exec_module
+            if own is None:
+                del loader.exec_module
+            else:
+                loader.exec_module = own
         run(module)
         _switch_on(framework)
 
     exec_module.is_hymems = True  # type: ignore[attr-defined]
-    try:
-        loader.exec_module = exec_module
-    except (AttributeError, TypeError):  # it takes no attributes
-        _say(f"{name} is loaded by a {type(loader).__name__}, which cannot be watched")
+    loader.exec_module = exec_module
 
 
 def _switch_on(framework: str, *, loud: bool = True) -> None:

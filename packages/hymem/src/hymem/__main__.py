@@ -13,7 +13,8 @@ from .frameworks import KNOWN
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: of `doctor` 0, 1 or 2; of the others 0, or 2 where they could not do it."""
-    given = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    given = _given_to_run(arguments) or _parser().parse_args(arguments)
     try:
         outcome: int | Callable[[], object] = given.do(given)
     except (HymemError, ImportError) as error:
@@ -23,6 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome()  # somebody's program: its errors are its own
         return 0
     return outcome
+
+
+def _given_to_run(arguments: Sequence[str]) -> argparse.Namespace | None:
+    """`run` and all that follows its target, which is the program's own: argparse would take a `--`
+    out of it."""
+    if arguments[:1] != ["run"]:
+        return None
+    as_module = arguments[1:2] == ["-m"]
+    target, *rest = arguments[1 + as_module :] or [""]
+    if not target or target.startswith("-"):
+        return None
+    return argparse.Namespace(do=_run, target=target, arguments=rest, as_module=as_module)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -39,7 +39,8 @@ class WriterUnavailable(WriteError):
     """The writer's server could not be reached, was too slow, or refused the request.
 
     `status` is the HTTP status, or None when no answer came; `kind` is one of `connect`,
-    `broken`, `timeout`, `busy`, `status`, `too_large`, `resting`, `not_a_reply`, `unencodable`.
+    `broken`, `timeout`, `busy`, `status`, `too_large`, `resting`, `not_a_reply`, `unencodable`,
+    `no_client`.
     """
 
     def __init__(self, message: str, *, kind: str = "", status: int | None = None) -> None:

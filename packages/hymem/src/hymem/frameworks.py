@@ -63,11 +63,11 @@ class Framework:
         return version
 
     def _look_at_what_is_there(self) -> None:
-        if importlib.util.find_spec(self.module) is None:
+        if not is_importable(self.module):
             raise UnsupportedVersion(
                 f'{self.distribution} is not installed; pip install "{self.integration}[{self.id}]" brings it'
             )
-        if self.anchor and not _is_importable(self.anchor):
+        if self.anchor and not is_importable(self.anchor):
             raise UnsupportedVersion(
                 f"the {self.module!r} that is installed is not {self.title}: it has no {self.anchor}; "
                 f"pip install {self.distribution}{self._hint()}"
@@ -77,7 +77,8 @@ class Framework:
         return f" ({self.otherwise})" if self.otherwise else ""
 
 
-def _is_importable(module: str) -> bool:
+def is_importable(module: str) -> bool:
+    """Whether a module can be found; its parents are imported for that."""
     try:
         return importlib.util.find_spec(module) is not None
     except ImportError:  # a parent of it is not there, or is no package
@@ -95,7 +96,8 @@ KNOWN = {
             integration="hymem-mem0",
             anchor="mem0.memory.main",
             floor="0.1.118",
-            quiet={"MEM0_TELEMETRY": "False", "MEM0_DIR": "{place}"},
+            # With OpenRouter's key in the environment, Mem0's own LLM goes there, whatever its base_url is.
+            quiet={"MEM0_TELEMETRY": "False", "MEM0_DIR": "{place}", "OPENROUTER_API_KEY": ""},
         ),
         Framework(
             id="memos",

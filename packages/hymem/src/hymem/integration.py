@@ -206,7 +206,7 @@ class Integration:
         version = self._ready()
         with self.lock:
             if self._registered is not None and self._registered.active:
-                self._base.apply()
+                self._refresh()
             else:
                 self._hold(version)
                 self._registered = Handle(self, "register", None, self._let_go)
@@ -220,9 +220,8 @@ class Integration:
         with self.lock:
             running = self._enabled
             if running is not None and running.writer is not None and running.active:
+                self._refresh()
                 if running.writer.settings == wanted:
-                    self._base.apply()
-                    self._routed.apply()
                     return running
                 if not replace:
                     raise SettingsError(
@@ -327,8 +326,14 @@ class Integration:
         if self._users == 0 and version is not None and newest is not None and version > Version(newest):
             name = self.framework.distribution
             self.log.info("%s %s is newer than %s, the newest tested", name, version, newest)
-        self._base.apply()
+        self._refresh()
         self._users += 1
+
+    def _refresh(self) -> None:
+        """Have in force what should be, after a reload too."""
+        self._base.apply()
+        if self._routed.active:
+            self._routed.apply()
 
     def _let_go(self) -> list[Leftover]:
         self._users -= 1

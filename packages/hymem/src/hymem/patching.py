@@ -165,19 +165,20 @@ class PatchSet:
         return list(self._resolve(Switch()))
 
     def apply(self) -> None:
-        """Resolve all, check all, then set all; on any failure put back what was set. Applied
-        already it does nothing, unless a reload has put other objects in the place of those that
-        were patched: then all is done anew.
+        """Resolve all, check all, then set all; on any failure put back what was set.
+
+        Applied already it does nothing, unless a reload has put new objects in the place of those
+        that were patched: those are patched too, and the old ones, which objects made before still
+        have for their classes, stay as they are.
 
         Raises `SeamMissing` with every place that is not there; nothing has been changed then.
         """
         with self._lock:
-            if self._switch.on:
-                if all(place.is_current() for place, _, _ in self._applied):
-                    return
-                self.undo()
-            switch = Switch()
-            patches = self._resolve(switch)
+            was_on = self._switch.on
+            if was_on and all(place.is_current() for place, _, _ in self._applied):
+                return
+            switch = self._switch if was_on else Switch()
+            patches = self._not_applied(self._resolve(switch))
             if missing := tuple(
                 each.place.name for each in patches if each.needed and each.place.get() is MISSING
             ):
@@ -186,6 +187,7 @@ class PatchSet:
                     "differently from those that are supported. Nothing was changed",
                     missing=missing,
                 )
+            before = len(self._applied)
             try:
                 for patch in patches:
                     original = patch.place.get()
@@ -196,10 +198,14 @@ class PatchSet:
                 if self._verify is not None:
                     self._verify()
             except BaseException:
-                switch.on = False
-                self._put_back()
+                switch.on = was_on
+                self._put_back(before)
                 raise
             self._switch = switch
+
+    def _not_applied(self, patches: Sequence[Patch]) -> list[Patch]:
+        ours = [(place, made) for place, _, made in self._applied if place.get() is made]
+        return [each for each in patches if not any(place == each.place for place, _ in ours)]
 
     def undo(self) -> list[Leftover]:
         """Make every wrapper inert, then restore by identity. What somebody has put something
@@ -208,19 +214,19 @@ class PatchSet:
             self._switch.on = False
             return self._put_back()
 
-    def _put_back(self) -> list[Leftover]:
+    def _put_back(self, all_but: int = 0) -> list[Leftover]:
         left: list[Leftover] = []
-        for place, original, ours in reversed(self._applied):
+        for place, original, ours in reversed(self._applied[all_but:]):
             if place.get() is ours:
                 place.set(original)
             else:
                 left.append(Leftover(place.name))
-        self._applied.clear()
+        del self._applied[all_but:]
         return left
 
     def status(self) -> dict[str, bool]:
         """Place → whether ours is there at this moment. Compared, never remembered: a reload of
-        the module loses a patch without a word."""
+        the module loses a patch without a word. Of two things that have had a name, the later counts."""
         with self._lock:
             return {
                 place.name: place.get() is ours and place.is_current() for place, _, ours in self._applied

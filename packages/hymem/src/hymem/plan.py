@@ -26,7 +26,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0  # seconds between attempts: 0.5, 1, 2, pl
 SECONDS_FOR_MODELS = 5.0  # for the sake of an error message
 LEAST_ROOM = 256  # tokens a reply must have room for
 MANY_TOKENS = 1 << 20
-NOTHING_SENT = frozenset({"resting", "busy", "unencodable"})
+NOTHING_SENT = frozenset({"resting", "busy", "unencodable", "no_client"})
 WORTH_ANOTHER_TRY = frozenset({408, 429, 502, 503, 504})
 
 
@@ -103,8 +103,10 @@ class TransportError(Exception):
         retry_after: float | None = None,
         max_model_len: int | None = None,
         prompt_tokens: int | None = None,
+        detail: str = "",
     ) -> None:
         super().__init__(kind)
+        self.detail = detail
         self.kind = kind
         self.status = status
         self.param = param
@@ -452,6 +454,13 @@ _KINDS = {
     "resting": "the writer's server failed too often and is left alone for a while",
     "not_a_reply": "the writer's server answered with something that is not a chat completion",
     "unencodable": "the request cannot be encoded as JSON in UTF-8",
+    "no_client": "no HTTP client can be made for the writer's server; look at the proxy variables "
+    "(HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) and the certificate files (SSL_CERT_FILE) of the environment",
+}
+_DETAILS = {
+    "tls": ": TLS could not be agreed on; compare https:// in base_url with what the server speaks, and "
+    "its certificate with SSL_CERT_FILE",
+    "name": ": its name cannot be looked up",
 }
 _HINTS = {
     400: "it refuses the request",
@@ -475,7 +484,7 @@ def _unavailable(
 ) -> WriterUnavailable:
     settings, tally = asking.settings, asking.tally
     if error.status is None:
-        what = _KINDS.get(error.kind, error.kind)
+        what = _KINDS.get(error.kind, error.kind) + _DETAILS.get(error.detail, "")
     else:
         what = f"the writer's server answered HTTP {error.status}"
         if hint := _hint(asking.call, error.status, offered):

@@ -8,11 +8,15 @@ it is missing that is said when the first such child is started.
 
 from __future__ import annotations
 
+import builtins
 import importlib
+import importlib.machinery
+import importlib.util
 import os
-import runpy
 import shutil
 import sys
+import types
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,10 +47,10 @@ def prepare(target: str, arguments: Sequence[str] = (), *, as_module: bool = Fal
 
 def enable_all() -> dict[str, Handle]:
     """Framework → handle of what `HYMEM_ENABLE` names, or else of all that can be enabled."""
-    named = enabled_by(os.environ)
-    installed = discover()
+    asked = enabled_by(os.environ)
+    named, installed = asked - {"all"}, discover()
     handles = {}
-    for framework in sorted(installed) if not named - {"all"} else sorted(named):
+    for framework in sorted(named if named == asked and named else named | set(installed)):
         try:
             if framework not in installed:
                 raise SettingsError(
@@ -54,10 +58,11 @@ def enable_all() -> dict[str, Handle]:
                     f"pip install hymem-{framework}"
                 )
             handles[framework] = importlib.import_module(installed[framework]).enable()
-        except (HymemError, ImportError) as error:
+        except Exception as error:
             if framework in named:
                 raise
-            _say(f"{framework} is left as it is: {error}")
+            ours = isinstance(error, (HymemError, ImportError))  # of others the text may be private
+            _say(f"{framework} is left as it is: {error if ours else type(error).__name__}")
     if not handles:
         raise SettingsError(
             "there is nothing to enable: install the integration of your framework, "
@@ -71,12 +76,14 @@ def enable_all() -> dict[str, Handle]:
 
 def _found(target: str, *, as_module: bool) -> Callable[[], object]:
     """What runs the target; the import path is made what Python would have begun it with."""
+    path = Path(target)
     if as_module:
-        return lambda: runpy.run_module(target, run_name="__main__", alter_sys=True)
-    if Path(target).exists():
-        if Path(target).is_file():
-            _path_begins_with(Path(target).resolve().parent)
-        return lambda: runpy.run_path(target, run_name="__main__")
+        return _of_module(target)
+    if path.is_file() and not zipfile.is_zipfile(path):
+        _path_begins_with(path.resolve().parent)
+        return lambda: _execute(compile(path.read_bytes(), target, "exec", dont_inherit=True), target)
+    if path.exists():
+        return _of_folder(path)
     from importlib.metadata import entry_points
 
     for command in entry_points(group="console_scripts", name=target):
@@ -88,6 +95,49 @@ def _found(target: str, *, as_module: bool) -> Callable[[], object]:
         f"{target!r} is neither a file here nor a command that a package of this environment has; a "
         "module is run with -m"
     )
+
+
+def _of_module(name: str) -> Callable[[], object]:
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None:
+        raise SettingsError(f"there is no module {name!r}, or it is a package that cannot be run")
+    return lambda: _execute_spec(spec)
+
+
+def _of_folder(path: Path) -> Callable[[], object]:
+    """A folder or zip file with a `__main__.py`, which has to be the first on the path."""
+    sys.path[0] = str(path.resolve())
+    spec = importlib.machinery.PathFinder.find_spec("__main__", [sys.path[0]])
+    if spec is None:
+        raise SettingsError(f"there is no __main__.py in {str(path)!r}")
+    return lambda: _execute_spec(spec)
+
+
+def _execute_spec(spec: importlib.machinery.ModuleSpec) -> None:
+    loader: Any = spec.loader
+    if spec.name != "__main__":  # a folder is called what it was called on the command line
+        sys.argv[0] = str(spec.origin)
+    _execute(loader.get_code(spec.name), spec.origin, spec)
+
+
+def _execute(code: Any, file: str | None, spec: importlib.machinery.ModuleSpec | None = None) -> None:
+    """Run code as the program. `runpy` would take its `__main__` away again at the end of the code,
+    while threads of it, and what runs at exit, may still need it."""
+    main = types.ModuleType("__main__")
+    main.__dict__.update(
+        __file__=file,
+        __builtins__=builtins,
+        __spec__=spec,
+        __loader__=None if spec is None else spec.loader,
+        __package__=None if spec is None else spec.parent,
+    )
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
 
 
 def _path_begins_with(folder: Path) -> None:
@@ -107,7 +157,7 @@ def _mind_children(frameworks: list[str]) -> None:
     names = ",".join(frameworks)
     hook = sys.modules.get("_hymem_autoload")
     if hook is not None and hook.is_watching():
-        os.environ.setdefault("HYMEM_ENABLE", names)
+        os.environ["HYMEM_ENABLE"] = os.environ.get("HYMEM_ENABLE") or names
         return
     told = False
 
@@ -129,8 +179,12 @@ def _starts_a_python(event: str, arguments: tuple[Any, ...]) -> bool:
         return arguments[0] in _FRESH
     if event in ("subprocess.Popen", "os.exec", "os.posix_spawn"):
         path = arguments[0] or (arguments[1] or [""])[0]
-        return Path(os.fsdecode(path)).name.startswith("python")
+        return isinstance(path, (str, bytes, os.PathLike)) and _is_python(os.fsdecode(path))
     return False
+
+
+def _is_python(path: str) -> bool:
+    return os.path.basename(path).startswith("python")
 
 
 def _say(line: str) -> None:

@@ -13,6 +13,8 @@ import atexit
 import ipaddress
 import logging
 import re
+import socket
+import ssl
 import sys
 import threading
 import time
@@ -131,9 +133,9 @@ def ask(
     **arguments: Any,
 ) -> T | TransportError:
     """Any other request, by the same client: what `made` makes of the JSON that is answered."""
-    client = _shared(endpoint).client
     token = _deadline.set(deadline)
     try:
+        client = _shared(endpoint).client
         options = {"timeout": _timeout(deadline)}
         return made(getattr(client, method)(url, cast_to=object, options=options, **arguments))
     except Exception as error:
@@ -273,6 +275,11 @@ def _names(answer: Any) -> tuple[str, ...] | TransportError:
     return tuple(name for name in names if re.fullmatch(r"[\w./:@-]{1,120}", name))[:MAX_NAMES]
 
 
+class _NoClient(Exception):
+    """The HTTP client cannot be made: a proxy variable that is no address, say, whose text is not
+    told, since there may be a password in it."""
+
+
 class _Stopped(Exception):
     """Raised while a body is read; what the SDK makes of it is looked through by `_failure`."""
 
@@ -292,6 +299,8 @@ def _failure(error: Exception) -> TransportError:
     while cause is not None:
         if isinstance(cause, _Stopped):
             return TransportError(cause.kind)
+        if isinstance(cause, _NoClient):
+            return TransportError("no_client")
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, UnicodeEncodeError):  # its text and attributes hold the whole request
         return TransportError("unencodable")
@@ -302,9 +311,21 @@ def _failure(error: Exception) -> TransportError:
     if isinstance(error, openai.APIConnectionError):  # a timeout is one, too
         names = {type(each).__name__ for each in (error.__cause__, error.__context__)}
         if names & set(_CONNECTING):
-            return TransportError("connect")
+            return TransportError("connect", detail=_why_no_connection(error))
         return TransportError("timeout" if isinstance(error, openai.APITimeoutError) else "broken")
     raise error
+
+
+def _why_no_connection(error: BaseException) -> str:
+    """`tls`, `name`, or nothing that is known."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return "tls"
+        if isinstance(cause, socket.gaierror):
+            return "name"
+        cause = cause.__cause__ or cause.__context__
+    return ""
 
 
 _LIMIT = re.compile(r"(?:max_model_len=|maximum context length is )(\d+)")
@@ -490,6 +511,14 @@ def _forget() -> None:
 
 
 def _open(endpoint: Endpoint, *, asynchronous: bool) -> Any:
+    try:
+        return _made(endpoint, asynchronous=asynchronous)
+    except Exception:
+        pass
+    raise _NoClient
+
+
+def _made(endpoint: Endpoint, *, asynchronous: bool) -> Any:
     import openai
 
     base: Any = openai.DefaultAsyncHttpxClient if asynchronous else openai.DefaultHttpxClient

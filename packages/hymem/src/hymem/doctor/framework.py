@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.metadata
-import importlib.util
 import inspect
 import os
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 from hymem import events
 from hymem.errors import HymemError, SeamMissing, SettingsError, UnsupportedVersion
-from hymem.frameworks import KNOWN, Framework, discover
+from hymem.frameworks import KNOWN, Framework, discover, is_importable
 from hymem.integration import Integration
 from hymem.patching import MISSING
 from hymem.settings import WriterSettings, load_settings
@@ -127,7 +126,7 @@ class Subject:
             here = installed(framework.distribution)
             if here is not None:
                 code = "too-old"
-            elif importlib.util.find_spec(framework.module.partition(".")[0]) is None:
+            elif not is_importable(framework.module):
                 code = "framework-missing"
             else:
                 code = "other-project"
@@ -156,6 +155,7 @@ class Subject:
             return
         given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
         seen: list[events.WriteEvent] = []
+        _keep_proxies_from_this_machine()
         stop = events.observe(seen.append)
         try:
             with StandIn() as main, self.integration.enable({**given, "on_failure": "raise"}):
@@ -167,6 +167,9 @@ class Subject:
                 seen.clear()
                 asked = main.chats
                 self._judge_read(_attempt(route.read), len(seen), main.chats - asked)
+        except Exception as error:
+            found = f"{self.id} could not be made ready for it: {_told(error)}"
+            self._find("probe-failed", found, "see what else is found; the rest of the report holds")
         finally:
             stop()
 
@@ -194,6 +197,12 @@ class Subject:
             self._find("read-astray", found, "tell us, with your versions")
         else:
             self.report.fact(self.id, "route: what is no write reaches the main model")
+
+
+def _keep_proxies_from_this_machine() -> None:
+    """The stand-in is on it, and the framework's own client asks the environment."""
+    for name in ("NO_PROXY", "no_proxy"):
+        os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1")))
 
 
 def _attempt(call: Any) -> BaseException | None:

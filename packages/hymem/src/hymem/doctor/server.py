@@ -40,7 +40,7 @@ class Server:
         self.settings = settings
         self.endpoint = transport.Endpoint.of(settings)
         self.at = f"{settings.base_url} ({settings.source('base_url')})"
-        self.has_key = self.endpoint.key not in ("", NO_KEY)
+        self.has_key = self.endpoint.key not in ("", NO_KEY) or bool(settings.headers)
 
     def look(self, prompts: Sequence[Prompt]) -> None:
         """From the way there, by what it serves, to what it makes of a request."""
@@ -50,8 +50,10 @@ class Server:
         self._look_at_the_way()
         served = self._ask("get", "/models", _served)
         if isinstance(served, TransportError):
-            self._say_why_not(served)
-            return
+            if served.status not in (404, 405, 501) or not self._has_chat():
+                self._say_why_not(served)
+                return
+            served = {settings.model: None}  # a gateway without that route
         self._look_at_version()
         if settings.model not in served:
             names = ", ".join(map(repr, served)) or "nothing"
@@ -81,28 +83,42 @@ class Server:
             self._find("key-unencrypted", found, "serve it over https, or on this machine")
         proxies = {} if self.endpoint.loopback else urllib.request.getproxies()
         named = proxies.get(parts.scheme) or proxies.get("all")
-        if named and not urllib.request.proxy_bypass(parts.hostname or ""):
-            proxy = urlsplit(named if "//" in named else f"//{named}")
-            found = f"what is written goes through the proxy {proxy.hostname}:{proxy.port} of the environment"
+        if named and not urllib.request.proxy_bypass(parts.netloc):
+            found = f"what is written goes through a proxy of the environment{_named(named)}"
             self._find("proxy", found, f"add {parts.hostname} to NO_PROXY unless that is meant")
 
     def _say_why_not(self, error: TransportError) -> None:
         model = self.settings.model
-        start = f"start it: vllm serve MODEL --served-model-name {model}; or set base_url"
-        if error.kind == "connect":
-            self._find("server-down", f"nothing answers at {self.at}", start)
+        if error.kind == "connect" and error.detail == "tls":
+            todo = "compare https:// with what it speaks, and its certificate with SSL_CERT_FILE"
+            self._find("server-down", f"{self.at} and this machine cannot agree on TLS", todo)
+        elif error.kind == "connect" and error.detail == "name":
+            self._find("server-down", f"the name in {self.at} cannot be looked up", "correct base_url")
+        elif error.kind == "connect":
+            todo = f"start it: vllm serve MODEL --served-model-name {model}; or set base_url"
+            self._find("server-down", f"nothing answers at {self.at}", todo)
+        elif error.kind == "no_client":
+            found = "no client can be made with the proxy and certificate variables of the environment"
+            todo = "look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
+            self._find("bad-environment", found, todo)
         elif error.status in (401, 403):
             self._find("key-refused", f"the server refuses the key (HTTP {error.status})", "set api_key")
+        elif error.status == 429 or (error.status or 0) >= 500:
+            found = f"{self.at} answers HTTP {error.status}"
+            self._find("server-not-ready", found, "wait until it has started; look at its log")
         elif error.status is None and error.kind != "not_a_reply":
             found = f"no answer from {self.at}: {error.kind}"
-            self._find("server-silent", found, "look at the server's log, and at what is in between")
+            self._find("server-not-ready", found, "look at the server's log, and at what is in between")
         elif self._is_everos():
             todo = "both take port 8000 by default: move one (EVEROS_API__PORT, or vllm serve --port)"
             self._find("everos-there", f"EverOS listens at {self.at}, not vLLM", todo)
         else:
             what = f"HTTP {error.status}" if error.status else "something else"
-            found = f"what listens at {self.at} has no list of models: {what}"
-            self._find("not-an-api", found, "base_url has to end where the OpenAI API begins, in /v1 usually")
+            found = f"what listens at {self.at} has no OpenAI API: {what}"
+            self._find("not-an-api", found, "base_url has to end where that API begins, in /v1 usually")
+
+    def _has_chat(self) -> bool:
+        return not isinstance(self._post(self._hello()), TransportError)
 
     def _is_everos(self) -> bool:
         """Its route for memories, in every version from 1.0 on, takes POST alone."""
@@ -136,43 +152,57 @@ class Server:
 
     # -- what it makes of a request --------------------------------------------------------------
 
-    def _look_at_chat(self) -> None:
-        settings = self.settings
+    def _hello(self) -> dict[str, Any]:
         asked: WriteCall[str] = WriteCall([{"role": "user", "content": "Say hello."}], site="doctor")
-        body = {**first_request(asked, settings).body, "max_tokens": 48}
-        answer = self._post(body)
-        kwargs = None
-        if settings.reasoning_effort is not None:
-            kwargs = self._heeds_kwargs(body, answer)
-        if isinstance(answer, TransportError):
-            if kwargs is not False:
-                found = f"the server refuses a chat request: {_failure(answer)}"
-                self._find("chat-refused", found, "look at the server's log")
-            return
-        thinks = _thinks(answer)
-        if thinks:
-            self._say_it_thinks()
-        if settings.structured_output != "never":
-            self._look_at_structure(body)
-        if kwargs and not thinks:
-            self.report.fact("writer", f"{settings.reasoning_effort} is heeded")
+        return {**first_request(asked, self.settings).body, "max_tokens": 48}
 
     def _post(self, body: Mapping[str, Any]) -> Any:
-        return self._ask("post", "/chat/completions", lambda found: found["choices"][0]["message"], body=body)
+        """The message that is answered, or a `TransportError`."""
 
-    def _heeds_kwargs(self, body: Mapping[str, Any], answer: Any) -> bool | None:
-        """Whether `chat_template_kwargs` reaches the server: one that is no table has to be refused.
-        None where it cannot be told."""
+        def message(found: Any) -> Any:
+            made = found["choices"][0]["message"]
+            return made if isinstance(made, dict) else TransportError("not_a_reply")
+
+        return self._ask("post", "/chat/completions", message, body=body)
+
+    def _look_at_chat(self) -> None:
+        body = self._hello()
+        answer = self._post(body)
+        if isinstance(answer, TransportError):
+            self._say_why_refused(body, answer)
+            return
+        if _thinks(answer):
+            self._say_it_thinks()
+        elif self.settings.reasoning_effort is not None and self._heeds_kwargs(body):
+            self.report.fact("writer", f"{self.settings.reasoning_effort} is heeded")
+        if self.settings.structured_output != "never":
+            self._look_at_structure(body)
+
+    def _say_why_refused(self, body: Mapping[str, Any], error: TransportError) -> None:
+        """With `chat_template_kwargs`, that is; it may be them."""
+        bare = {name: value for name, value in body.items() if name != "chat_template_kwargs"}
+        found = f"the server refuses a chat request: {_failure(error)}"
+        if bare == body:
+            self._find("chat-refused", found, "look at the server's log")
+        elif not isinstance(without := self._post(bare), TransportError):
+            todo = "if it is no vLLM, set reasoning_effort to none: nothing of that kind is sent then"
+            self._find("kwargs-refused", f"{found}; without chat_template_kwargs it does not", todo)
+        elif _failure(without) == _failure(error):
+            todo = "look at the server's log; if its template asks for them, have them passed on to it"
+            found += ", the same with chat_template_kwargs and without, so they may be dropped on the way"
+            self._find("chat-refused", found, todo)
+        else:
+            self._find("chat-refused", found, "look at the server's log")
+
+    def _heeds_kwargs(self, body: Mapping[str, Any]) -> bool:
+        """Whether `chat_template_kwargs` reaches the server: one that is no table has to be refused."""
         refusal = self._post({**body, "chat_template_kwargs": "hymem"})
         if isinstance(refusal, TransportError):
-            if refusal.status not in (400, 422):
-                return None
-            if not isinstance(answer, TransportError) or _failure(answer) != _failure(refusal):
-                return True
+            return refusal.status in (400, 422)  # else it cannot be told now
         self._find(
             "kwargs-dropped",
             "chat_template_kwargs makes no difference there, so the model is not told not to think",
-            "have what is in between (a gateway, LiteLLM's drop_params) pass it on, and start vLLM with "
+            "have what is in between (a gateway, LiteLLM's drop_params) pass it on, or start vLLM with "
             """--default-chat-template-kwargs '{"reasoning_effort":"no_think"}'""",
         )
         return False
@@ -195,6 +225,8 @@ class Server:
         }
         wanted = {"type": "json_schema", "json_schema": {"name": "doctor", "schema": schema, "strict": True}}
         answer = self._post({**body, "response_format": wanted})
+        if isinstance(answer, TransportError) and answer.status not in (400, 422):
+            return  # it cannot be told now
         try:
             heeded = json.loads(answer["content"]) == {"hymem": "heeded"}
         except (TypeError, ValueError, KeyError):
@@ -215,6 +247,15 @@ def _served(found: Any) -> dict[str, int | None]:
             window = each.get("max_model_len")
             models[each["id"]] = window if isinstance(window, int) else None
     return models
+
+
+def _named(proxy: str) -> str:
+    """Its address, without a user name or password; nothing where it is no address."""
+    try:
+        parts = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+        return f", {parts.hostname}:{parts.port}"
+    except ValueError:
+        return ""
 
 
 def _thinks(message: Any) -> bool:
