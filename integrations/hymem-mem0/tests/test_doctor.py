@@ -68,14 +68,6 @@ def test_windows(environment):
         assert other == {}
 
 
-@pytest.mark.hymem_short
-def test_a_seam_that_is_named_otherwise(environment, hymem_double):
-    environment.replace("mem0", r"\b_add_to_vector_store\b", "_put_into_vector_store")
-    _, found = doctor(environment, "--probe", HYMEM_BASE_URL=hymem_double.base_url)
-    assert "Memory._add_to_vector_store" in found["seam-missing"]["found"]
-    assert "pip install" in found["seam-missing"]["todo"]
-
-
 def test_a_seam_that_is_there_and_never_called(environment, hymem_writer):
     environment.replace("mem0", r"self\._add_to_vector_store\b", "self._store_by_detour", file=MAIN)
     environment.replace("mem0", r"\Z", DETOUR, file=MAIN)

@@ -10,12 +10,14 @@ import shutil
 import socket
 import subprocess
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from adapter import Mem0
 from mem0_bank import SITES
 
+from hymem_mem0.seams import FRAMEWORK
 from hymem_testing.conformance import USERS_KEY
 from hymem_testing.environment import Environment
 
@@ -115,27 +117,6 @@ def test_a_configuration_that_is_wrong(environment, servers, before, after, sett
     assert result(every)["memories"] == ["Written by the main model"]
     assert len([line for line in every.stderr.splitlines() if "HYMEM_TIMEOUT" in line]) == 1
     assert WRITERS_KEY not in named.stderr + every.stderr
-    assert servers[0].requests == []
-
-
-@pytest.mark.hymem_short
-def test_a_seam_that_is_named_otherwise(environment, servers, before, settings):
-    """In a copy of Mem0: named, the import fails with what is missing; else one line, and Mem0 works."""
-    environment.replace("mem0", r"\b_add_to_vector_store\b", "_put_into_vector_store")
-    environ = {"MEMORY_CONFIG": json.dumps(before), **settings}
-    named = environment.run("program.py", HYMEM_ENABLE="mem0", **environ)
-    assert named.returncode == 1
-    assert "not there: mem0.memory.main:Memory._add_to_vector_store" in named.stderr
-    for environ_ in ({}, {"HYMEM_ENABLE": "all"}):
-        done = environment.run("program.py", "I live in Oslo.", **environ, **environ_)
-        assert result(done)["memories"] == ["Written by the main model"]
-        said = [line for line in done.stderr.splitlines() if "mem0 is left as it is" in line]
-        assert len(said) == 1
-        assert "_add_to_vector_store" in said[0]
-    code = "import hymem_mem0; hymem_mem0.enable()"
-    done = environment.run("-c", code, HYMEM_AUTOLOAD="0")
-    assert "hymem.errors.SeamMissing: not there: mem0.memory.main:Memory._add_to_vector_store" in done.stderr
-    assert "Nothing was changed" in done.stderr
     assert servers[0].requests == []
 
 
@@ -401,8 +382,12 @@ def test_a_rest_server_that_is_configured(service, servers, after):
 
 
 RUN = ("-m", "hymem", "run")
+once = pytest.mark.skipif(
+    version("mem0ai") != FRAMEWORK.newest, reason="what servers do with processes is tried with the newest"
+)
 
 
+@once
 @pytest.mark.parametrize("preload", [(), ("--preload",)])
 def test_gunicorn_forks_its_workers(service, servers, preload):
     gunicorn = ("-m", "gunicorn", "--workers", "2", "--bind", f"unix:{service.socket}", *preload)
@@ -416,6 +401,7 @@ def test_gunicorn_forks_its_workers(service, servers, preload):
     assert "afresh" not in service.said
 
 
+@once
 @pytest.mark.parametrize("command", [("-m", "uvicorn"), ("uvicorn",)])
 def test_uvicorn_in_one_process(service, servers, command):
     uvicorn = (*command, "--uds", service.socket, "program:app")
@@ -425,6 +411,7 @@ def test_uvicorn_in_one_process(service, servers, command):
     check(servers)
 
 
+@once
 @pytest.mark.parametrize("fresh", ["--reload", "--workers=2"])
 def test_uvicorn_starts_pythons_afresh(service, servers, fresh):
     """There `run` does not reach, and says what does; with it installed, it does."""
