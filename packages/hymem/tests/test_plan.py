@@ -23,9 +23,10 @@ from hymem.plan import (
     Tally,
     TransportError,
     WriteCall,
+    first_request,
     write_plan,
 )
-from hymem.settings import WriterSettings
+from hymem.settings import WriterSettings, load_settings
 
 GOOD = '{"memories": ["Lives in Oslo"]}'
 MESSAGES = ({"role": "user", "content": "I live in Oslo"},)
@@ -543,3 +544,26 @@ def test_messages_of_other_kinds_are_reshaped_and_that_is_told():
     play = Play(called(GOOD_CALL), call=WriteCall(messages, calls(), tools=[NOTE]))
     play.run()
     assert play.requests[0]["messages"] is messages  # native calls: the template knows them
+
+
+# -- what a call asks for by itself --------------------------------------------------------------
+
+
+def test_fields_of_a_call_are_added_and_settings_stand():
+    settings = WriterSettings(extra_body={"top_k": 1, "chat_template_kwargs": {"a": 1}})
+    fields = {
+        "top_k": 5,
+        "stop": ["x"],
+        "temperature": 1.0,
+        "model": "other",
+        "chat_template_kwargs": {"b": 2},
+    }
+    body = first_request(WriteCall([{"role": "user", "content": "x"}], fields=fields), settings).body
+    assert (body["top_k"], body["stop"], body["temperature"], body["model"]) == (5, ["x"], 0.0, "hy-memory")
+    assert body["chat_template_kwargs"] == {"a": 1, "b": 2, "reasoning_effort": "no_think"}
+
+
+@pytest.mark.parametrize(("asked", "sent"), [(False, 100), (True, 9)])
+def test_max_tokens_that_the_user_asks_of_a_call_holds(asked, sent):
+    call = WriteCall([{"role": "user", "content": "x"}], max_tokens=9, max_tokens_asked=asked)
+    assert first_request(call, load_settings({"max_tokens": 100})).body["max_tokens"] == sent

@@ -29,7 +29,10 @@ WATCHED = {
     "everos.component.llm.client": "evermemos",
     "hy_memory.client": "hy-memory",
     "langchain.chat_models.base": "langchain",
+    "langchain.memory": "langchain",
+    "langchain.agents.middleware.summarization": "langchain",
     "langchain_classic.memory": "langchain",
+    "langchain_community.memory.kg": "langchain",
     "langmem": "langchain",
     "llama_index.core.memory": "llama-index",
 }

@@ -134,6 +134,8 @@ KNOWN = {
             module="langchain_core",
             integration="hymem-langchain",
             anchor="langchain_core.language_models.chat_models",
+            floor="0.3.86",
+            quiet={"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false"},
         ),
         Framework(
             id="llama-index",

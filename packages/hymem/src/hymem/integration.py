@@ -11,6 +11,7 @@ import functools
 import importlib
 import inspect
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from . import scope
 from .contract import Contract
 from .errors import SeamMissing, SettingsError, UnsupportedVersion
 from .events import Stats
-from .frameworks import Framework
+from .frameworks import Framework, is_importable
 from .patching import Leftover, Patch, PatchSet, Switch, rewrap
 from .settings import WriterSettings, load_settings
 from .writer import Writer
@@ -61,6 +62,15 @@ class CallSite:
         from packaging.specifiers import SpecifierSet
 
         return version is None or SpecifierSet(self.versions).contains(version, prereleases=True)
+
+
+def _import(module: str) -> None:
+    """Import the parents first, one by one. Python takes the lock of a module before that of its
+    parents; where another thread is importing a parent, the two wait for each other, and one of them
+    then finds a module that is half made."""
+    names = module.split(".")
+    for at in range(len(names)):
+        importlib.import_module(".".join(names[: at + 1]))
 
 
 class Handle:
@@ -172,6 +182,8 @@ class Integration:
     `base` resolves the patches that any kind of routing needs, `routed` those that route every
     object of the process; `attach_to` routes one object and returns its undo. `probe` makes an
     object of the framework with this main model, and with all that it stores in this directory.
+    `parts`: further modules, of packages that need not be installed, in which there is something to
+    route; `base` looks at those that are imported.
     """
 
     def __init__(
@@ -185,6 +197,7 @@ class Integration:
         attach_to: Callable[[Any, Writer], Undo],
         verify: Callable[[], None] | None = None,
         probe: Callable[[StandIn, Path], Route] | None = None,
+        parts: Sequence[str] = (),
     ) -> None:
         self.framework = framework
         self.call_sites = tuple(call_sites)
@@ -192,6 +205,7 @@ class Integration:
         self.writer: Writer | None = None
         """The writer that `enable()` put in charge of the process."""
         self.probe = probe
+        self._parts = parts
         self._core = core
         self._base = PatchSet(base, verify)
         self._routed = PatchSet(routed)
@@ -310,7 +324,7 @@ class Integration:
         version = self.framework.version()
         anchor = self.framework.anchor or self.framework.module
         try:
-            importlib.import_module(anchor)
+            _import(anchor)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{anchor}.".startswith(f"{error.name}."):
                 raise  # something that the framework itself needs
@@ -319,6 +333,11 @@ class Integration:
                 "not the one that is supported. Nothing was changed",
                 missing=(anchor,),
             ) from None
+        hook = sys.modules.get("_hymem_autoload")
+        if hook is None or not hook.is_watching():  # else it comes again when they are imported
+            for part in self._parts:
+                if is_importable(part):
+                    _import(part)
         return version
 
     def _hold(self, version: Version | None) -> None:

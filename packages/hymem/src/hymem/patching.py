@@ -167,16 +167,14 @@ class PatchSet:
     def apply(self) -> None:
         """Resolve all, check all, then set all; on any failure put back what was set.
 
-        Applied already it does nothing, unless a reload has put new objects in the place of those
-        that were patched: those are patched too, and the old ones, which objects made before still
-        have for their classes, stay as they are.
+        Applied already it patches what there is more of by now: what a reload has put in the place
+        of what was patched (the old stays patched, since objects made before still have it for their
+        class), and what `resolve` finds in modules that have been imported since.
 
         Raises `SeamMissing` with every place that is not there; nothing has been changed then.
         """
         with self._lock:
             was_on = self._switch.on
-            if was_on and all(place.is_current() for place, _, _ in self._applied):
-                return
             switch = self._switch if was_on else Switch()
             patches = self._not_applied(self._resolve(switch))
             if missing := tuple(

@@ -17,7 +17,7 @@ from .contract import FREE_TEXT, CallFacts, Contract, RawReply, Reading, Violati
 from .decode import cleaned
 from .errors import PromptTooLong, ReplyRejected, WriteError, WriterUnavailable
 from .messages import plain
-from .settings import WriterSettings
+from .settings import RESERVED_BODY, WriterSettings
 
 T = TypeVar("T")
 
@@ -52,6 +52,11 @@ class WriteCall(Generic[T]):
     tool_choice: Any = None
     steps: frozenset[str] = frozenset()
     """Steps that were taken before: `reshaped`, where an integration adapted the messages."""
+    fields: Mapping[str, Any] | None = None
+    """Further fields of the body that this call asks for, `stop` say. Those that settings are for do
+    not count."""
+    max_tokens_asked: bool = False
+    """Whether `max_tokens` is what the user asks of this very call: then it holds, whatever is set."""
 
 
 @dataclass(slots=True)
@@ -62,6 +67,11 @@ class Reply(Generic[T]):
     value: T | None = None
     tool_calls: tuple[Mapping[str, Any], ...] = ()
     finish_reason: str | None = "stop"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    """Of all the write's requests together, as the server reported them."""
+    skipped: bool = False
+    """The write failed, and this is the framework's own "nothing has changed"."""
 
 
 @dataclass(slots=True)
@@ -265,7 +275,14 @@ def _conclude(tally: Tally, reading: Reading[T], reply: RawReply) -> Reply[T]:
     tally.steps |= reading.steps
     tally.kept, tally.dropped = reading.kept, reading.dropped
     tally.outcome = "partial" if reading.dropped else "ok" if reading.kept else "empty"
-    return Reply(reading.text, reading.value, reply.tool_calls, reply.finish_reason)
+    return Reply(
+        reading.text,
+        reading.value,
+        reply.tool_calls,
+        reply.finish_reason,
+        tally.prompt_tokens,
+        tally.completion_tokens,
+    )
 
 
 def _after_failure(asking: _Asking[T], error: WriteError) -> Generator[Step, Any, Reply[T]]:
@@ -284,7 +301,7 @@ def _after_failure(asking: _Asking[T], error: WriteError) -> Generator[Step, Any
                 return _conclude(tally, read, reply)
     tally.outcome = "failed"
     if asking.settings.on_failure == "skip" and call.contract.unchanged is not None:
-        return Reply(call.contract.unchanged(call.facts))
+        return Reply(call.contract.unchanged(call.facts), skipped=True)
     raise error
 
 
@@ -293,15 +310,20 @@ def _after_failure(asking: _Asking[T], error: WriteError) -> Generator[Step, Any
 
 def first_request(call: WriteCall[Any], settings: WriterSettings) -> Request:
     """What the framework asked for, under the writer's settings."""
+    own = call.fields or {}
     body: dict[str, Any] = {
         **settings.extra_body,
+        **{name: value for name, value in own.items() if name not in RESERVED_BODY},
         "model": settings.model,
         "messages": call.messages if call.tools else plain(call.messages),
         "temperature": settings.temperature,
         "max_tokens": _max_tokens(call, settings),
     }
     if settings.reasoning_effort is not None:
-        kwargs = settings.extra_body.get("chat_template_kwargs", {})
+        kwargs = {
+            **settings.extra_body.get("chat_template_kwargs", {}),
+            **own.get("chat_template_kwargs", {}),
+        }
         body["chat_template_kwargs"] = {**kwargs, "reasoning_effort": settings.reasoning_effort}
     if call.tools:
         body["tools"] = call.tools
@@ -338,7 +360,8 @@ def _shaped(request: Request, call: WriteCall[Any]) -> Request:
 
 
 def _max_tokens(call: WriteCall[Any], settings: WriterSettings) -> int:
-    if call.contract.is_text and call.max_tokens is not None and not settings.sets_max_tokens:
+    asked = call.max_tokens_asked or (call.contract.is_text and not settings.sets_max_tokens)
+    if asked and call.max_tokens is not None:
         return call.max_tokens  # free text keeps the length the framework asked for
     return settings.max_tokens
 

@@ -40,7 +40,7 @@ FRAMEWORKS = ("mem0", "memos", "evermemos", "hy-memory", "langchain", "llama-ind
 
 _PREFIX = "HYMEM_"
 _NOT_SETTINGS = frozenset({"HYMEM_ENABLE", "HYMEM_AUTOLOAD", "HYMEM_CONFIG"})
-_RESERVED_BODY = frozenset(
+RESERVED_BODY = frozenset(
     {"model", "messages", "stream", "stream_options", "temperature", "max_tokens"}
     | {"max_completion_tokens", "reasoning_effort"}
 )
@@ -115,7 +115,7 @@ class WriterSettings(BaseModel):
     @field_validator("extra_body")
     @classmethod
     def _adds_only(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        if taken := sorted(_RESERVED_BODY & set(value)):
+        if taken := sorted(RESERVED_BODY & set(value)):
             raise ValueError(f"may not set {', '.join(taken)}; use the setting of that name")
         kwargs = value.get("chat_template_kwargs", {})
         if not isinstance(kwargs, Mapping):

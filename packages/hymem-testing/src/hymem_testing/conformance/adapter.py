@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
+from .failures import RUBBISH
+
 Configuration = Any
 """A framework's configuration as it would stand in a JSON file."""
 
@@ -38,6 +40,12 @@ class Adapter(abc.ABC):
     """The integration's module."""
     ways: ClassVar[tuple[str, ...]] = ("sync", "async")
     """The kinds of object there are: the suite runs with each."""
+    rubbish: ClassVar[str] = RUBBISH
+    """A reply that no parser of this framework can be given."""
+    has_names: ClassVar[bool] = True
+    """Whether its own configuration can name the writer, with no import of ours in user code."""
+    has_own_main: ClassVar[bool] = False
+    """Whether each purpose has a model object of its own, so that nothing but writes comes to ours."""
     sites: Sequence[str]
     """The ids of the call sites of one write, in the order in which they are asked."""
 

@@ -11,6 +11,7 @@ from hymem_testing.proxy import Cut, Dropped, Endless, Proxy
 
 SAID = "I live in Oslo."
 """What the user said in these tests; a server's errors quote it, and nothing of ours may."""
+RUBBISH = f"no JSON but: {SAID}"
 NOWHERE = "http://127.0.0.1:1/v1"
 
 
@@ -24,10 +25,11 @@ class Failure:
     reply: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def befall(self, proxy: Proxy) -> None:
+    def befall(self, proxy: Proxy, rubbish: str) -> None:
         """Have every chat request to `proxy` fail so."""
         if self.reply:
-            proxy.reply(None, **self.reply)
+            content = {"content": rubbish} if self.reply.get("content") == RUBBISH else {}
+            proxy.reply(None, **{**self.reply, **content})
 
 
 def _status(status: int, **more: Any) -> Failure:
@@ -51,7 +53,7 @@ FAILURES: dict[str, Failure] = {
     "slow drip": _answer("timeout", lambda: Endless(1 << 20, b" ", pause=0.05), timeout=0.5),
     "body of 1 GB": _answer("too_large", lambda: Endless(1 << 30)),
     "not JSON": _answer("not_a_reply", lambda: Body("<html>", 200, "text/html")),
-    "rubbish": Failure("ReplyRejected", None, {"content": f"no JSON but: {SAID}"}),
+    "rubbish": Failure("ReplyRejected", None, {"content": RUBBISH}),
     "prompt too long": Failure("PromptTooLong", None, {"status": 400, "body": _TOO_LONG}),
 }
 
