@@ -38,6 +38,8 @@ class Rule:
     receivers: str = ""
     under: str = ""
     providers: str = r"$^"
+    optional: bool = False
+    """Whether the package need not be installed; what is not there has no calls."""
 
 
 RULES: Mapping[str, tuple[Rule, ...]] = {
@@ -67,15 +69,18 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
     ),
     "langchain": (
-        Rule("langchain_classic", names=("predict", "apredict"), under="memory"),
+        Rule("langchain_classic", names=("predict", "apredict"), under="memory", optional=True),
+        Rule("langchain", names=("predict", "apredict"), under="memory"),  # before 1.0
+        Rule("langchain_community", names=("predict", "apredict"), under="memory", optional=True),
         Rule("langchain", names=("invoke", "ainvoke"), under="agents/middleware"),
         # Its calls are trustcall's: what shows is where it takes a model.
         Rule(
             "langmem",
             names=("bind_tools", "with_structured_output"),
             functions=("create_extractor", "init_chat_model"),
+            optional=True,
         ),
-        Rule("langmem", names=("invoke", "ainvoke"), receivers=r"model$"),
+        Rule("langmem", names=("invoke", "ainvoke"), receivers=r"model$", optional=True),
     ),
     "llama-index": (
         Rule(
@@ -85,6 +90,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
     ),
 }
+
+VERSION_OF = {"langchain": "langchain"}
+"""Framework → the distribution whose version a baseline is for, where it is not the framework's own."""
 
 PAST_THE_LLM = re.compile(
     r"completions\.(create|parse)|responses\.(create|parse)|litellm\.a?completion"
@@ -192,11 +200,20 @@ def _definition(where: str) -> ast.AST | None:
         if any((alias.asname or alias.name) == first for alias in each.names):
             return _definition(f"{each.module}:{first}{'.' + others if others else ''}")
     for name in filter(None, (first, *others.split("."))):
-        inner = [each for each in getattr(node, "body", []) if name in _names_of(each)]
+        inner = [each for each in _statements(node) if name in _names_of(each)]
         if not inner:
             return None
         node = inner[-1]
     return node
+
+
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Those of a body, and of the `try` and `if` in it."""
+    for each in getattr(node, "body", []):
+        if isinstance(each, (ast.Try, ast.If)):
+            yield from _statements(each)
+        else:
+            yield each
 
 
 def _names_of(node: ast.stmt) -> list[str]:
@@ -240,6 +257,7 @@ def measure(framework: str, places: Iterable[str]) -> dict[str, Any]:
             rule
         )
         for rule in RULES[framework]
+        if not rule.optional or importlib.util.find_spec(rule.package) is not None
     }
     functions = {where: digest_of(where) for where in sorted(places)}  # None: not there, and that counts
     return {"packages": packages, "functions": functions}

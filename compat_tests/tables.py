@@ -6,6 +6,7 @@ A page holds `<!-- table: NAME -->` and `<!-- end -->`; what stands between them
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -44,7 +45,7 @@ def compatibility() -> str:
     return "\n".join(parts)
 
 
-_TITLES = {"core": "hymem, with openai", "mem0": "Mem0 (`mem0ai`)"}
+_TITLES = {"core": "hymem, with openai", "mem0": "Mem0 (`mem0ai`)", "langchain": "LangChain (`langchain`)"}
 
 
 def _run(cell: matrix.Cell) -> str:
@@ -96,12 +97,10 @@ def _outcome(row: dict[str, str]) -> str:
     return alone if alone == ours else f"{alone} → **{ours}**"
 
 
-def mem0_call_sites() -> str:
+def call_sites(module: str, title: str) -> str:
     """What moves and what stays."""
-    from hymem_mem0 import CALL_SITES
-
     rows = []
-    for site in CALL_SITES:
+    for site in importlib.import_module(module).CALL_SITES:
         side = "the writer" if site.side == "write" else "the main model"
         if site.opt_in:
             side += f", if `{site.opt_in}` is set; else the main model"
@@ -109,13 +108,15 @@ def mem0_call_sites() -> str:
         methods = {each.rpartition(".")[2] for each in where}
         asks = ", ".join(f"`{name}`" for name in sorted(where if len(where) == 1 else methods))
         rows.append([f"`{site.id}`", asks, site.versions or "all", side])
-    return table(["call site", "asked in", "Mem0", "goes to"], rows)
+    return table(["call site", "asked in", title, "goes to"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "compatibility": compatibility,
     "mem0-versions": lambda: versions("mem0"),
-    "mem0-call-sites": mem0_call_sites,
+    "mem0-call-sites": lambda: call_sites("hymem_mem0", "Mem0"),
+    "langchain-versions": lambda: versions("langchain"),
+    "langchain-call-sites": lambda: call_sites("hymem_langchain", "LangChain"),
     "mem0-extraction": lambda: mem0_replies("extraction"),
     "mem0-decision": lambda: mem0_replies("decision"),
 }

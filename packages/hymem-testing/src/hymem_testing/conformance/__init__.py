@@ -272,9 +272,12 @@ class Conformance(Structure):
             assert all(patch.place.get() is each for patch, each in zip(patches, wrappers, strict=True))
             stage.framework.script(stage.main, [OSLO])
             finish(two.write(two.open(two.before(stage.main), way), SAID))
-            finish(stage.framework.write(swapped, SAID))
+            written = 1
+            if not stage.framework.has_own_main:  # there the user's own model object is the writer's
+                finish(stage.framework.write(swapped, SAID))
+                written = 2
             assert stage.writer.requests == []
-            assert len(stage.main.chats) == 2 * len(stage.sites)
+            assert len(stage.main.chats) == written * len(stage.sites)
         finally:
             for patch, original in zip(patches, originals, strict=True):
                 patch.place.set(original)
@@ -395,7 +398,9 @@ class Conformance(Structure):
         """In a copy of the framework with one seam named otherwise: `enable()` says which, the hook
         logs one line and leaves a framework that works, and the doctor has a finding."""
         patches = stage.framework.switches.patches()
-        place = next(patch.place for patch in patches if patch.needed and hasattr(patch.place, "owner"))
+        places = [patch.place for patch in patches if patch.needed and hasattr(patch.place, "owner")]
+        own = [place for place in places if place.name.startswith(stage.framework.framework)]
+        place = (own or places)[0]
         copy = renamed(place.owner.__module__, place.attribute, stage.place / "renamed")
         stage.framework.script(stage.main, [CAT])
         found, _ = stage.run(

@@ -1,0 +1,373 @@
+"""`ChatHyMemory`: the writer as a chat model of LangChain.
+
+Its requests are built by the parent's code, and sent, checked and counted by hymem's writer.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models.base import BaseLanguageModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.utils import count_tokens_approximately
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.utils.function_calling import convert_to_json_schema
+from langchain_openai.chat_models.base import BaseChatOpenAI
+from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, model_validator
+from typing_extensions import Self
+
+from hymem import scope
+from hymem.contract import CallFacts, RawReply
+from hymem.errors import SettingsError, WriteError
+from hymem.integration import CallSite
+from hymem.patching import Switch
+from hymem.plan import NO_FACTS, Reply, WriteCall
+from hymem.settings import WriterSettings, load_settings
+from hymem.writer import Writer
+
+from . import contracts
+from .call_sites import ASKED, BY_ID, CALL_SITES
+
+HERE = "ChatHyMemory"
+NO_STREAM = ["nostream", "langsmith:nostream"]
+"""Tags by which LangGraph, the newer and the older, leaves a model's messages out of a user's stream."""
+
+_SENT_BY_HYMEM = frozenset(
+    {"model", "messages", "stream", "stream_options", "temperature", "max_tokens", "max_completion_tokens"}
+    | {"tools", "tool_choice", "parallel_tool_calls", "response_format", "extra_body", "reasoning_effort"}
+)
+_PARENTS = {
+    "model": "model_name",
+    "base_url": "openai_api_base",
+    "api_key": "openai_api_key",
+    "timeout": "request_timeout",
+    "headers": "default_headers",
+}
+"""Setting of the writer → field of the parent class, where it is called otherwise."""
+
+
+class ChatHyMemory(BaseChatOpenAI):  # type: ignore[misc]  # it is not looked into
+    """Hy-Memory as a chat model: give it to a memory class, a middleware or a manager that writes.
+
+    >>> memory = ConversationSummaryMemory(llm=ChatHyMemory(base_url="http://127.0.0.1:8000/v1"))
+
+    What is not given comes from `HYMEM_LANGCHAIN_*`, `HYMEM_*` and the file named by `HYMEM_CONFIG`.
+    A reply that is empty, cut or a mere thought raises instead of overwriting a memory: `ReplyRejected`;
+    a server that cannot be reached `WriterUnavailable`. It never streams: a stream is one chunk, and
+    LangGraph leaves it out of the user's. `main_llm` writes where `on_failure="fallback"` says so.
+    """
+
+    model_config = ConfigDict(hide_input_in_errors=True)  # the key is among it
+
+    model_name: str = Field(default="hy-memory", alias="model")
+    openai_api_base: str | None = Field(default=None, alias="base_url")
+    openai_api_key: SecretStr | None = Field(default=None, alias="api_key")
+    disable_streaming: bool = True
+    use_responses_api: bool | None = False
+    tags: list[str] | None = Field(default_factory=NO_STREAM.copy, exclude=True)
+    on_failure: Literal["raise", "skip", "fallback"] | None = None
+    structured_output: Literal["never", "on_violation", "always"] | None = None
+    reasoning_effort: str | None = None
+    main_llm: Any = Field(default=None, exclude=True, repr=False)
+
+    _writer: Writer = PrivateAttr()
+    _switch: Switch | None = PrivateAttr(default=None)
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except _Refused as refused:
+            error = refused.error
+        else:
+            return
+        raise error
+
+    @model_validator(mode="after")
+    def validate_environment(self) -> Self:
+        """In the place of the parent's, which makes clients of its own with all that the user's
+        environment has for them."""
+        given = {}
+        for name in WriterSettings.model_fields:
+            own = _PARENTS.get(name, name)
+            if own in self.model_fields_set and (value := getattr(self, own)) is not None:
+                given[name] = _without_effort(value) if name == "extra_body" else value
+        try:
+            for name in self.model_kwargs:
+                if near := difflib.get_close_matches(
+                    name, [*_PARENTS, *type(self).model_fields], n=1, cutoff=0.8
+                ):
+                    raise SettingsError(f"unknown argument {name!r} ({HERE}); did you mean {near[0]!r}?")
+            settings = load_settings(given, framework="langchain", where=HERE)
+            if settings.on_failure == "fallback" and self.main_llm is None:
+                raise SettingsError('on_failure="fallback" needs a main model: set main_llm')
+        except SettingsError as error:
+            raise _Refused(error) from None
+        self._writer = Writer(settings, framework="langchain")
+        for name in ("model", "base_url", "api_key", "temperature"):
+            object.__setattr__(self, _PARENTS.get(name, name), getattr(settings, name))
+        object.__setattr__(self, "openai_organization", None)
+        return self
+
+    @classmethod
+    def around(cls, main: BaseLanguageModel[Any], writer: Writer, switch: Switch) -> ChatHyMemory:
+        """One that writes with `writer`, and is `main` when `switch` is off."""
+        settings = writer.settings
+        made: ChatHyMemory = cls.model_construct(
+            model_name=settings.model, main_llm=main, tags=NO_STREAM.copy()
+        )
+        made._writer, made._switch = writer, switch
+        return made
+
+    @property
+    def writer(self) -> Writer:
+        """Its counters, settings and endpoint."""
+        return self._writer
+
+    @property
+    def _llm_type(self) -> str:
+        return "hy-memory"
+
+    @property
+    def lc_secrets(self) -> dict[str, str]:
+        return {"openai_api_key": "HYMEM_API_KEY"}
+
+    @classmethod
+    def is_lc_serializable(cls) -> bool:
+        return True
+
+    @classmethod
+    def get_lc_namespace(cls) -> list[str]:
+        return ["hymem_langchain", "models"]
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
+        return {**super()._get_ls_params(stop=stop, **kwargs), "ls_provider": "hy-memory"}
+
+    # -- counting, which upstream does with a file from the network ------------------------------
+
+    def get_token_ids(self, text: str) -> list[int]:
+        """Stand-ins for ids: as many as there are tokens, about."""
+        return list(range(-(-len(text) // 4)))
+
+    def get_num_tokens_from_messages(self, messages: Sequence[Any], *args: Any, **kwargs: Any) -> int:
+        """About; LangChain's own estimate, without a tokenizer."""
+        return int(count_tokens_approximately(messages))
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        if self._switch is not None and not self._switch.on:
+            return _as_result(self.main_llm.invoke(messages, stop=stop, **kwargs))
+        asking = _Asking(self, messages, stop, kwargs)
+        try:
+            reply = self._writer.write(asking.call, main=asking.fallback())
+        except WriteError as error:
+            asking.note(error)
+            raise
+        return asking.result(reply)
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        if self._switch is not None and not self._switch.on:
+            return _as_result(await self.main_llm.ainvoke(messages, stop=stop, **kwargs))
+        asking = _Asking(self, messages, stop, kwargs)
+        try:
+            reply = await self._writer.awrite(asking.call, main=asking.afallback())
+        except WriteError as error:
+            asking.note(error)
+            raise
+        return asking.result(reply)
+
+    def with_retry(self, **_: Any) -> ChatHyMemory:
+        """Itself: the writer has tries of its own, within one time budget, and one event for all."""
+        return self
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+        """One checked reply, in one piece: nothing of a reply that is refused may get out before."""
+        yield _as_chunk(self._generate(*args, **kwargs))
+
+    async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
+        yield _as_chunk(await self._agenerate(*args, **kwargs))
+
+    def with_structured_output(
+        self, schema: Any = None, *, method: str = "json_schema", **kwargs: Any
+    ) -> Any:
+        """As the parent's; by `json_schema`, for which the server needs no flags."""
+        return super().with_structured_output(schema, method=method, **kwargs)
+
+
+class _Refused(Exception):
+    """Carries an error through pydantic, which would make its own of it."""
+
+    def __init__(self, error: SettingsError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _without_effort(body: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Without the `no_think` that the model card has people write: it is sent anyway."""
+    kwargs = (body or {}).get("chat_template_kwargs")
+    if not isinstance(kwargs, Mapping) or kwargs.get("reasoning_effort") != "no_think":
+        return body
+    rest = {name: value for name, value in kwargs.items() if name != "reasoning_effort"}
+    return {**(body or {}), "chat_template_kwargs": rest}
+
+
+class _Asking:
+    """One request: which call site it is, what the writer is asked, what LangChain is given."""
+
+    def __init__(
+        self, model: ChatHyMemory, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]
+    ) -> None:
+        self.model, self.messages, self.stop, self.kwargs = model, messages, stop, kwargs
+        self.opened = scope.current()
+        self.site = self._site()
+        payload = self.payload = model._get_request_payload(messages, stop=stop, **kwargs)
+        response_format = _as_json(payload.get("response_format"))
+        self.structured = _schema_of(response_format)
+        body = payload.get("extra_body") or {}
+        self.call: WriteCall[Any] = WriteCall(
+            messages=payload["messages"],
+            contract=self._contract(),
+            site=self.site.id,
+            facts=self._facts(),
+            max_tokens=payload.get("max_completion_tokens") or payload.get("max_tokens"),
+            max_tokens_asked="max_tokens" in kwargs or "max_completion_tokens" in kwargs,
+            response_format=response_format,
+            tools=payload.get("tools"),
+            tool_choice=payload.get("tool_choice"),
+            fields={
+                **{name: value for name, value in payload.items() if name not in _SENT_BY_HYMEM},
+                **(_without_effort(body) or {}),
+            },
+        )
+
+    def _site(self) -> CallSite:
+        """By the scope that is open; else by the function that asks, of a memory that was given a
+        `ChatHyMemory` where nothing of ours is registered."""
+        if self.opened is not None:
+            return BY_ID[self.opened.site]
+        return _site_of_caller() or ASKED
+
+    def _contract(self) -> Any:
+        if self.structured is not None:
+            return contracts.structured(self.structured)
+        if self.payload.get("tools"):
+            return contracts.NATIVE_CALLS
+        return self.site.contract
+
+    def _facts(self) -> CallFacts:
+        known: contracts.Known | None = None if self.opened is None else self.opened.facts
+        return known.calls.pop(0) if known is not None and known.calls else NO_FACTS
+
+    def note(self, error: WriteError) -> None:
+        if self.opened is not None:
+            self.opened.failures.append(error)
+
+    def fallback(self) -> Callable[[], RawReply] | None:
+        main = self.model.main_llm
+        if main is None:
+            return None
+        return lambda: _raw(main.invoke(self.messages, stop=self.stop, **self.kwargs))
+
+    def afallback(self) -> Callable[[], Awaitable[RawReply]] | None:
+        main = self.model.main_llm
+        if main is None:
+            return None
+
+        async def ask() -> RawReply:
+            return _raw(await main.ainvoke(self.messages, stop=self.stop, **self.kwargs))
+
+        return ask
+
+    def result(self, reply: Reply[Any]) -> ChatResult:
+        if reply.skipped and self.opened is not None:
+            self.opened.facts.skipped = True
+        message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+        if self.call.tools and reply.tool_calls:
+            message["tool_calls"] = list(reply.tool_calls)
+        counts = {
+            "prompt_tokens": reply.prompt_tokens,
+            "completion_tokens": reply.completion_tokens,
+            "total_tokens": reply.prompt_tokens + reply.completion_tokens,
+        }
+        choice = {"message": message, "finish_reason": reply.finish_reason or "stop"}
+        made: ChatResult = self.model._create_chat_result(
+            {"choices": [choice], "usage": counts, "model": self.model._writer.settings.model}
+        )
+        if self.structured is not None:
+            made.generations[0].message.additional_kwargs["parsed"] = reply.value
+        return made
+
+
+def _as_json(response_format: Any) -> Any:
+    """What `with_structured_output` binds may be a class, which the SDK would make this of."""
+    if not isinstance(response_format, type):
+        return response_format
+    schema = convert_to_json_schema(response_format, strict=True)
+    named = {"name": schema.get("title", "answer"), "schema": schema, "strict": True}
+    return {"type": "json_schema", "json_schema": named}
+
+
+def _schema_of(response_format: Any) -> Any:
+    if isinstance(response_format, Mapping) and response_format.get("type") == "json_schema":
+        return response_format["json_schema"].get("schema")
+    return None
+
+
+_CALLERS = {
+    (module, qualname.rpartition(".")[2]): site
+    for site in CALL_SITES
+    if site.side == "write" and site is not ASKED
+    for module, _, qualname in (place.partition(":") for place in site.where)
+}
+_FRAMES = 40
+
+
+def _site_of_caller() -> CallSite | None:
+    frame = sys._getframe(2)
+    for _ in range(_FRAMES):
+        key = (frame.f_globals.get("__name__", ""), frame.f_code.co_name)
+        if key in _CALLERS:
+            return _CALLERS[key]
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def _raw(answer: Any) -> RawReply:
+    """What a main model answers, as a server would have sent it."""
+    if not isinstance(answer, BaseMessage):
+        return RawReply(str(answer))
+    content = answer.content
+    if isinstance(content, list):
+        content = "".join(part.get("text", "") for part in content if isinstance(part, dict))
+    return RawReply(content, (), answer.response_metadata.get("finish_reason"))
+
+
+def _as_result(answer: Any) -> ChatResult:
+    message = answer if isinstance(answer, BaseMessage) else AIMessage(content=str(answer))
+    return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def _as_chunk(result: ChatResult) -> ChatGenerationChunk:
+    generation = result.generations[0]
+    message = generation.message
+    known = {name: getattr(message, name) for name in ("id", "usage_metadata", "response_metadata")}
+    chunk = AIMessageChunk(content=message.content, additional_kwargs=message.additional_kwargs, **known)
+    return ChatGenerationChunk(message=chunk, generation_info=generation.generation_info)

@@ -1,0 +1,193 @@
+"""Classic memory: what is kept when a write fails, and what upstream does not do when it is asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+
+import pytest
+from adapter import USERS_KEY
+from langchain_memory import HOME, memory_class, summary_of
+
+import hymem_langchain
+from hymem import WriterUnavailable
+from hymem_langchain import ChatHyMemory
+
+OSLO = ({"input": "I live in Oslo."}, {"output": "I see."})
+CAT = ({"input": "I have a cat."}, {"output": "I see."})
+
+
+@pytest.fixture
+def main(hymem_main):
+    from langchain_openai import ChatOpenAI
+
+    class Counting(ChatOpenAI):
+        """Whose tokens are counted without a network."""
+
+        def get_num_tokens_from_messages(self, messages, *args, **kwargs):
+            return 10 * len(messages)
+
+    return Counting(model=hymem_main.model, base_url=hymem_main.base_url, api_key=USERS_KEY, max_retries=0)
+
+
+@pytest.fixture
+def enabled(hymem_writer):
+    return lambda **settings: hymem_langchain.enable(base_url=hymem_writer.base_url, **settings)
+
+
+def down(proxy, times=None):
+    proxy.reply(None, status=500, body={"error": {"message": "x"}}, times=times)
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "skip"])
+def test_a_turn_whose_summary_failed_is_offered_with_the_next(enabled, main, hymem_writer, on_failure):
+    enabled(on_failure=on_failure)
+    memory = memory_class("ConversationSummaryMemory")(llm=main, buffer="Has a dog.")
+    down(hymem_writer)
+    if on_failure == "raise":
+        with pytest.raises(WriterUnavailable):
+            memory.save_context(*OSLO)
+    else:
+        memory.save_context(*OSLO)
+    assert memory.buffer == "Has a dog."
+    hymem_writer.clear()
+    hymem_writer.reply(None, "Has a dog, and more.")
+    memory.save_context(*CAT)
+    assert memory.buffer == "Has a dog, and more."
+    (sent,) = hymem_writer.chats
+    assert "I live in Oslo." in sent.text
+    memory.save_context(*CAT)
+    assert "I live in Oslo." not in hymem_writer.chats[-1].text.rpartition("New lines")[2]
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "skip"])
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_messages_that_were_to_be_summarised_stay_when_it_fails(
+    enabled, main, hymem_writer, hymem_main, on_failure, way
+):
+    enabled(on_failure=on_failure)
+    memory = memory_class("ConversationSummaryBufferMemory")(llm=main, max_token_limit=35)
+    memory.save_context(*OSLO)
+    down(hymem_writer)
+
+    def save():
+        if way == "sync":
+            memory.save_context(*CAT)
+        else:
+            asyncio.run(memory.asave_context(*CAT))
+
+    if on_failure == "raise":
+        with pytest.raises(WriterUnavailable):
+            save()
+    else:
+        save()
+    assert [each.content for each in memory.chat_memory.messages][:2] == ["I live in Oslo.", "I see."]
+    hymem_writer.clear()
+    hymem_writer.reply(None, "Lives in Oslo.")
+    memory.prune()
+    assert memory.moving_summary_buffer == "Lives in Oslo."
+    assert len(memory.chat_memory.messages) == 3
+    assert hymem_main.chats == []
+
+
+@pytest.mark.hymem_short
+@pytest.mark.parametrize("name", ["ConversationSummaryMemory", "ConversationEntityMemory"])
+def test_asynchronous_chains_write(enabled, main, hymem_writer, hymem_main, name):
+    """langchain #3230: upstream keeps the messages and asks nobody."""
+    hymem_main.reply(None, "Alex")
+    hymem_writer.reply(None, "Alex")
+    memory = memory_class(name)(llm=main)
+
+    async def turn():
+        await memory.aload_memory_variables({"input": "I'm Alex."})
+        await memory.asave_context({"input": "I'm Alex."}, {"output": "Hi."})
+
+    asyncio.run(turn())
+    before = len(hymem_main.chats)
+    assert before == (name == "ConversationEntityMemory")
+    enabled()
+    asyncio.run(turn())
+    assert len(hymem_main.chats) == before
+    assert hymem_writer.chats
+    found = memory.buffer if name == "ConversationSummaryMemory" else memory.entity_store.store["Alex"]
+    assert found == "Alex"
+    assert len(memory.chat_memory.messages) == 4
+
+
+ENTITIES = {
+    '["Alex", "Seattle"]': {"Alex", "Seattle"},
+    "Output: Alex, Seattle": {"Alex", "Seattle"},
+    "```json\n[]\n```": set(),
+    "None": set(),
+    "<think>hm, ok</think>Alex": {"Alex"},
+}
+
+
+@pytest.mark.parametrize("reply", ENTITIES)
+@pytest.mark.parametrize("how", ["enabled", "given by hand"])
+def test_entities_are_never_junk(enabled, main, hymem_writer, events, reply, how):
+    """Both calls of it go to the writer, also where a `ChatHyMemory` is given and nothing is registered."""
+    if how == "enabled":
+        enabled()
+    model = main if how == "enabled" else ChatHyMemory(base_url=hymem_writer.base_url)
+    memory = memory_class("ConversationEntityMemory")(llm=model)
+    hymem_writer.reply(None, reply)
+    found = memory.load_memory_variables({"input": "Alex lives in Seattle."})
+    assert set(found["entities"]) == ENTITIES[reply]
+    hymem_writer.reply(None, "Known.")
+    memory.save_context({"input": "Alex lives in Seattle."}, {"output": "I see."})
+    assert memory.entity_store.store == dict.fromkeys(ENTITIES[reply], "Known.")
+    expected = ["langchain.entities"] + ["langchain.entity_summary"] * len(ENTITIES[reply])
+    assert [event.site for event in events] == expected
+
+
+def test_skipped_entities_keep_what_is_known(enabled, main, hymem_writer):
+    enabled(on_failure="skip")
+    memory = memory_class("ConversationEntityMemory")(llm=main)
+    memory.entity_store.set("Alex", "Lives in Seattle.")
+    memory.entity_cache = ["Bob", "Alex"]
+    down(hymem_writer)
+    memory.save_context({"input": "Alex moved."}, {"output": "I see."})
+    assert memory.entity_store.store["Alex"] == "Lives in Seattle."
+
+
+def test_triples(enabled, main, hymem_writer, hymem_main, events):
+    pytest.importorskip("networkx")
+    kg = pytest.importorskip("langchain_community.memory.kg")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        memory = kg.ConversationKGMemory(llm=main)
+    enabled()
+    hymem_writer.reply(None, '("Alex", "lives in", "Oslo")\n(Alex, likes, tea, and cake)')
+    memory.save_context({"input": "I'm Alex of Oslo."}, {"output": "I see."})
+    assert set(memory.kg.get_triples()) == {("Alex", "Oslo", "lives in"), ("Alex", "tea; and cake", "likes")}
+    assert [event.site for event in events] == ["langchain.triples"]
+    hymem_main.reply(None, "Alex")
+    memory.load_memory_variables({"input": "Where does Alex live?"})
+    assert len(hymem_main.chats) == 1  # a read: what it finds is not kept
+
+
+def test_the_model_of_everything_else_stays(enabled, main, hymem_writer, hymem_main):
+    enabled()
+    memory = memory_class("ConversationSummaryMemory")(llm=main)
+    hymem_writer.reply(None, summary_of("Lives in Oslo"))
+    memory.save_context(*OSLO)
+    assert memory.llm is main
+    assert hymem_main.chats == []
+    another = memory_class("ConversationSummaryMemory")(
+        llm=ChatHyMemory(base_url=hymem_writer.base_url, model="m")
+    )
+    another.save_context(*OSLO)
+    assert [sent.json["model"] for sent in hymem_writer.chats] == ["hy-memory", "m"]
+
+
+def test_attaching_finds_the_memories_inside(main, hymem_writer):
+    module = __import__(f"{HOME}.combined", fromlist=["CombinedMemory"])
+    made = memory_class("ConversationSummaryMemory")(llm=main, memory_key="a", input_key="input")
+    combined = module.CombinedMemory(memories=[made])
+    hymem_writer.reply(None, "Lives in Oslo")
+    with hymem_langchain.attach(combined, base_url=hymem_writer.base_url) as handle:
+        made.save_context(*OSLO)
+        assert handle.stats().writes == 1
+    with pytest.raises(TypeError, match="attach"):
+        hymem_langchain.attach(main)
