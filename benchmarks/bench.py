@@ -502,4 +502,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ |= {"MEM0_TELEMETRY": "False", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # no network
+    os.environ["HYMEM_AUTOLOAD"] = "0"  # but where it is what is measured
     main()

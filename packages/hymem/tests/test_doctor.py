@@ -104,8 +104,8 @@ def test_server_not_ready(found):
         assert "HTTP 503" in found(server.base_url)["server-not-ready"]["found"]
 
 
-def test_a_server_that_speaks_no_tls(found, hymem_server):
-    found_ = found(f"{hymem_server.url}/v1".replace("http:", "https:"))
+def test_a_server_that_speaks_no_tls(found, hymem_double):
+    found_ = found(f"{hymem_double.url}/v1".replace("http:", "https:"))
     assert "TLS" in found_["server-down"]["found"]
 
 
@@ -116,10 +116,10 @@ def test_bad_environment(found, monkeypatch):
     assert set(codes) == {"bad-environment", "proxy"}
 
 
-def test_not_an_api(found, hymem_server):
+def test_not_an_api(found, hymem_double):
     with Answering(Body("<html>", content_type="text/html")) as server:
         assert "/v1" in found(server.base_url)["not-an-api"]["todo"]
-    assert "HTTP 404" in found(hymem_server.url)["not-an-api"]["found"]
+    assert "HTTP 404" in found(hymem_double.url)["not-an-api"]["found"]
 
 
 def test_everos_there(found):
@@ -136,24 +136,24 @@ def test_key_refused(found):
         assert found(double.base_url, api_key=KEY) == {}
 
 
-def test_wrong_model(found, hymem_server):
-    finding = found(f"{hymem_server.url}/v1", model="hi-memory")["wrong-model"]
+def test_wrong_model(found, hymem_double):
+    finding = found(f"{hymem_double.url}/v1", model="hi-memory")["wrong-model"]
     assert "'hy-memory'" in finding["found"]
-    assert found(f"{hymem_server.url}/v1", "--model", "hy-memory") == {}
+    assert found(f"{hymem_double.url}/v1", "--model", "hy-memory") == {}
 
 
-def test_window_unknown_and_untested_server(found, hymem_server):
+def test_window_unknown_and_untested_server(found, hymem_double):
     def less(path, answer):
         if path == "/v1/models":
             for each in answer["data"]:
                 del each["max_model_len"]
         return {"version": "0.99.0"} if path == "/version" else answer
 
-    with Gateway(hymem_server.url, change=less) as gateway:
+    with Gateway(hymem_double.url, change=less) as gateway:
         codes = found(gateway.base_url)
     assert set(codes) == {"window-unknown", "untested-server"}
     assert {each["level"] for each in codes.values()} == {"note"}
-    with Gateway(hymem_server.url, missing=("/version",)) as gateway:
+    with Gateway(hymem_double.url, missing=("/version",)) as gateway:
         assert found(gateway.base_url) == {}
     assert "gateway" in found.facts
 
@@ -197,13 +197,13 @@ def test_thinking_on(found, hymem_server):
     assert "HYMEM_REASONING_EFFORT" in finding["todo"]
 
 
-def test_thinking_that_is_in_the_text(found, hymem_server):
+def test_thinking_that_is_in_the_text(found, hymem_double):
     def thinks(path, answer):
         if path.endswith("/chat/completions"):
             answer["choices"][0]["message"]["content"] = "<think>Hm.</think>Hello."
         return answer
 
-    with Gateway(hymem_server.url, change=thinks) as gateway:
+    with Gateway(hymem_double.url, change=thinks) as gateway:
         finding = found(gateway.base_url)["thinking-on"]
     assert "template" in finding["todo"]
 
@@ -213,44 +213,44 @@ def test_chat_refused(found, hymem_writer):
     assert "HTTP 500" in found(hymem_writer.base_url)["chat-refused"]["found"]
 
 
-def test_a_gateway_without_a_list_of_models(found, hymem_server):
-    with Gateway(hymem_server.url, missing=("/v1/models",)) as gateway:
+def test_a_gateway_without_a_list_of_models(found, hymem_double):
+    with Gateway(hymem_double.url, missing=("/v1/models",)) as gateway:
         assert set(found(gateway.base_url)) == {"window-unknown"}
     assert "no_think is heeded" in found.facts
 
 
-def test_an_answer_of_another_shape(found, hymem_server):
+def test_an_answer_of_another_shape(found, hymem_double):
     def odd(path, answer):
         if path.endswith("/chat/completions"):
             answer["choices"][0]["message"] = None
         return answer
 
-    with Gateway(hymem_server.url, change=odd) as gateway:
+    with Gateway(hymem_double.url, change=odd) as gateway:
         assert set(found(gateway.base_url)) == {"chat-refused"}
 
 
-def test_no_structured_output(found, hymem_server):
-    with Gateway(hymem_server.url, drop=("response_format",)) as gateway:
+def test_no_structured_output(found, hymem_double):
+    with Gateway(hymem_double.url, drop=("response_format",)) as gateway:
         assert set(found(gateway.base_url)) == {"no-structured-output"}
         assert found(gateway.base_url, structured_output="never") == {}
 
 
-def test_a_proxy_and_a_key_in_the_open(found, hymem_server, monkeypatch):
-    with Gateway(hymem_server.url) as gateway:
+def test_a_proxy_and_a_key_in_the_open(found, hymem_double, monkeypatch):
+    with Gateway(hymem_double.url) as gateway:
         monkeypatch.setenv("HTTP_PROXY", gateway.url.replace("//", "//user:sk-planted@"))
         codes = found("http://writer.invalid:8000/v1", api_key=KEY)
         assert set(codes) == {"proxy", "key-unencrypted"}
         assert "writer.invalid" in codes["proxy"]["todo"]
         assert gateway.url.removeprefix("http://") in codes["proxy"]["found"]
-        assert found(f"{hymem_server.url}/v1", api_key=KEY) == {}  # not for a server on this machine
+        assert found(f"{hymem_double.url}/v1", api_key=KEY) == {}  # not for a server on this machine
         monkeypatch.setenv("NO_PROXY", "writer.invalid:8000")
         assert "proxy" not in found("http://writer.invalid:8000/v1")
         headers = json.dumps({"authorization": f"Bearer {KEY}"})
         assert "key-unencrypted" in found("http://writer.invalid:8000/v1", headers=headers)
 
 
-def test_bad_setting(found, hymem_server):
-    assert "HYMEM_TIMEOUT" in found(f"{hymem_server.url}/v1", timeout="soon")["bad-setting"]["found"]
+def test_bad_setting(found, hymem_double):
+    assert "HYMEM_TIMEOUT" in found(f"{hymem_double.url}/v1", timeout="soon")["bad-setting"]["found"]
 
 
 def test_a_framework_that_is_none():
@@ -259,8 +259,8 @@ def test_a_framework_that_is_none():
         doctor.examine("mem00")
 
 
-def test_it_is_one_screen_of_text(capsys, monkeypatch, hymem_server):
-    monkeypatch.setenv("HYMEM_BASE_URL", f"{hymem_server.url}/v1")
+def test_it_is_one_screen_of_text(capsys, monkeypatch, hymem_double):
+    monkeypatch.setenv("HYMEM_BASE_URL", f"{hymem_double.url}/v1")
     monkeypatch.setenv("HYMEM_API_KEY", KEY)
     assert main(["doctor"]) == 2
     lines = capsys.readouterr().out.splitlines()
