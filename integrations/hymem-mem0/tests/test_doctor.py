@@ -68,12 +68,12 @@ def test_windows(environment):
         assert other == {}
 
 
-def test_a_seam_that_is_there_and_never_called(environment, hymem_writer):
+def test_a_seam_that_is_there_and_never_called(environment, scripted):
     environment.replace("mem0", r"self\._add_to_vector_store\b", "self._store_by_detour", file=MAIN)
     environment.replace("mem0", r"\Z", DETOUR, file=MAIN)
-    report, found = doctor(environment, HYMEM_BASE_URL=hymem_writer.base_url)
+    report, found = doctor(environment, HYMEM_BASE_URL=scripted.base_url)
     assert report["exit"] < 2
-    _, found = doctor(environment, "--probe", HYMEM_BASE_URL=hymem_writer.base_url)
+    _, found = doctor(environment, "--probe", HYMEM_BASE_URL=scripted.base_url)
     assert "the main model" in found["write-not-routed"]["found"]
 
 
