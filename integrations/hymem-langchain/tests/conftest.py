@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 sys.path.insert(0, os.path.dirname(__file__))
 
@@ -36,3 +37,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         for warning in ("DeprecationWarning", "ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
             item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure():
+    """What is still open when pytest ends is collected by it, under the filters of no test."""
+    warnings.simplefilter("ignore", ResourceWarning)
