@@ -12,7 +12,7 @@ from langchain_core.load import dumps
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from pydantic import BaseModel
 
-from hymem import ReplyRejected, SettingsError, WriterUnavailable
+from hymem import ReplyRejected, SettingsError, WriterUnavailable, scope
 from hymem_langchain import ChatHyMemory
 from hymem_testing.guard import guarded, refused
 
@@ -165,6 +165,14 @@ def test_tools_are_native_calls(chat, hymem_writer):
     assert [(each["name"], each["args"]) for each in answer.tool_calls] == [
         ("Person", {"name": "A", "age": 1})
     ]
+
+
+def test_inside_a_write_of_another_framework(chat, hymem_writer, events):
+    """Mem0, say, with its provider `langchain`: the scope that is open is not one of ours."""
+    hymem_writer.reply(None, "Lives in Oslo")
+    with scope.writing("mem0.extract_additive"):
+        assert chat().invoke("x").content == "Lives in Oslo"
+    assert [event.site for event in events] == ["langchain.asked"]
 
 
 def test_an_error_of_the_server(chat, hymem_writer):

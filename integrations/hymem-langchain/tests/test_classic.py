@@ -90,6 +90,17 @@ def test_messages_that_were_to_be_summarised_stay_when_it_fails(
     assert hymem_main.chats == []
 
 
+def test_messages_whose_summary_says_nothing_new_are_taken_out(enabled, main, hymem_writer):
+    """An echo of the summary is an answer: the same messages are not asked about for ever."""
+    enabled()
+    memory = memory_class("ConversationSummaryBufferMemory")(llm=main, max_token_limit=15)
+    memory.moving_summary_buffer = "Lives in Oslo."
+    hymem_writer.reply(None, "Lives in Oslo.")
+    memory.save_context(*OSLO)
+    assert len(memory.chat_memory.messages) == 1
+    assert memory.moving_summary_buffer == "Lives in Oslo."
+
+
 @pytest.mark.hymem_short
 @pytest.mark.parametrize("name", ["ConversationSummaryMemory", "ConversationEntityMemory"])
 def test_asynchronous_chains_write(enabled, main, hymem_writer, hymem_main, name):

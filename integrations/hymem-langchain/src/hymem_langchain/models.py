@@ -234,7 +234,8 @@ class _Asking:
         self, model: ChatHyMemory, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]
     ) -> None:
         self.model, self.messages, self.stop, self.kwargs = model, messages, stop, kwargs
-        self.opened = scope.current()
+        opened = scope.current()  # of another framework, where that one asks LangChain for its model
+        self.opened = opened if opened is not None and opened.site in BY_ID else None
         self.site = self._site()
         payload = self.payload = model._get_request_payload(messages, stop=stop, **kwargs)
         response_format = _as_json(payload.get("response_format"))

@@ -15,6 +15,7 @@ Each is patched in the modules that are imported; a package that is not installe
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.metadata
@@ -22,7 +23,7 @@ import inspect
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from hymem import scope, standin
 from hymem.contract import CallFacts
 from hymem.errors import SettingsError
 from hymem.frameworks import KNOWN
-from hymem.integration import Integration, Route
+from hymem.integration import CallSite, Integration, Route
 from hymem.patching import MISSING, Attribute, Entry, Leftover, Patch, Switch
 from hymem.standin import StandIn
 from hymem.writer import Writer
@@ -61,8 +62,11 @@ PARTS = (
     REGISTRY,
 )
 
-WATCHED: tuple[str, ...] = ()
-"""What else is relied on."""
+WATCHED = (
+    "langchain_community.graphs.networkx_graph:parse_triples",
+    "langchain_community.graphs.networkx_graph:KnowledgeTriple.from_string",
+)
+"""What else is relied on: the parsers that are not in the functions that ask."""
 
 
 # -- for any kind of routing ---------------------------------------------------------------------
@@ -95,7 +99,7 @@ def _of_summaries(switch: Switch, home: str) -> list[Patch]:
     if mixin is None:
         return []
     patches = [
-        Patch(Attribute(mixin, name), _summarising(switch))
+        Patch(Attribute(mixin, name), _within(switch, _summary))
         for name in ("predict_new_summary", "apredict_new_summary")
     ]
     patches.append(_routed_attribute(switch, mixin, "llm"))
@@ -103,7 +107,9 @@ def _of_summaries(switch: Switch, home: str) -> list[Patch]:
     patches.append(_async_saving(switch, memory, _asummarise))
     buffered = _imported(f"{home}.summary_buffer", "ConversationSummaryBufferMemory")
     if buffered is not None:
-        patches += [Patch(Attribute(buffered, name), _pruning(switch)) for name in ("prune", "aprune")]
+        patches += [
+            Patch(Attribute(buffered, name), _within(switch, _pruned)) for name in ("prune", "aprune")
+        ]
     return patches
 
 
@@ -112,16 +118,11 @@ def _of_entities(switch: Switch, home: str) -> list[Patch]:
     if memory is None:
         return []
     return [
-        Patch(Attribute(memory, "load_memory_variables"), _scoped(switch, ENTITIES.id)),
-        Patch(Attribute(memory, "save_context"), _scoped(switch, ENTITY_SUMMARY.id, _entity_summaries)),
+        Patch(Attribute(memory, "load_memory_variables"), _within(switch, _asking(ENTITIES))),
+        Patch(Attribute(memory, "save_context"), _within(switch, _entity_summaries)),
         _routed_attribute(switch, memory, "llm"),
         _async_saving(switch, memory),
     ]
-
-
-def _entity_summaries(memory: Any, *args: Any, **kwargs: Any) -> list[CallFacts]:
-    """What is known of each entity now: it asks for them one after the other."""
-    return [CallFacts({SUMMARY_NOW: memory.entity_store.get(name, "") or ""}) for name in memory.entity_cache]
 
 
 def _of_triples(switch: Switch) -> list[Patch]:
@@ -129,7 +130,7 @@ def _of_triples(switch: Switch) -> list[Patch]:
     if memory is None or not hasattr(memory, "save_context"):  # a placeholder, without LangChain's own
         return []
     return [
-        Patch(Attribute(memory, "get_knowledge_triplets"), _scoped(switch, TRIPLES.id)),
+        Patch(Attribute(memory, "get_knowledge_triplets"), _within(switch, _asking(TRIPLES))),
         _routed_attribute(switch, memory, "llm"),
         _async_saving(switch, memory),
     ]
@@ -139,97 +140,89 @@ def _of_middleware(switch: Switch) -> list[Patch]:
     middleware = _imported(MIDDLEWARE, "SummarizationMiddleware")
     if middleware is None:
         return []
-    patches = [Patch(Attribute(middleware, "_create_summary"), _history(switch))]
-    patches.append(Patch(Attribute(middleware, "before_model"), _leaving_history(switch)))
+    methods: dict[str, Around] = {"_create_summary": _history, "before_model": _leaving_history}
     if Version(importlib.metadata.version("langchain")) >= Version("1.1"):
-        patches.append(Patch(Attribute(middleware, "_acreate_summary"), _history(switch)))
-        patches.append(Patch(Attribute(middleware, "abefore_model"), _leaving_history(switch)))
+        methods |= {"_acreate_summary": _history, "abefore_model": _leaving_history}
+    patches = [
+        Patch(Attribute(middleware, name), _within(switch, around)) for name, around in methods.items()
+    ]
     return [*patches, *(_routed_attribute(switch, middleware, name) for name in ("model", "_summary_model"))]
 
 
 # -- scopes --------------------------------------------------------------------------------------
 
-
-def _wrapped(
-    original: Callable[..., Any], sync: Callable[..., Any], asynchronous: Callable[..., Any]
-) -> Callable[..., Any]:
-    chosen = asynchronous if inspect.iscoroutinefunction(original) else sync
-    return functools.wraps(original)(chosen)
+Given = tuple[tuple[Any, ...], dict[str, Any]]
+Around = Callable[..., contextlib.AbstractContextManager[Given]]
 
 
-def _scoped(switch: Switch, site: str, facts: Callable[..., Any] | None = None) -> Callable[[Any], Any]:
-    """What makes a method open a scope, with what is known about the calls inside."""
+def _within(switch: Switch, around: Around) -> Callable[[Any], Any]:
+    """What makes a method, sync or async, run within `around` of its arguments, which gives those to
+    call it with."""
 
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(original: Any) -> Any:
+        if inspect.iscoroutinefunction(original):
+
+            @functools.wraps(original)
+            async def asynchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
+                if not switch.on:
+                    return await original(self, *args, **kwargs)
+                with around(self, *args, **kwargs) as (given, named):
+                    return await original(self, *given, **named)
+
+            return asynchronous
+
         @functools.wraps(original)
-        def writing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def sync(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not switch.on:
                 return original(self, *args, **kwargs)
-            with scope.writing(site, self) as opened:
-                opened.facts = Known(facts(self, *args, **kwargs) if facts else [])
-                return original(self, *args, **kwargs)
+            with around(self, *args, **kwargs) as (given, named):
+                return original(self, *given, **named)
 
-        return writing
+        return sync
 
     return wrap
+
+
+def _asking(site: CallSite) -> Around:
+    @contextlib.contextmanager
+    def asking(memory: Any, *args: Any, **kwargs: Any) -> Iterator[Given]:
+        with scope.writing(site.id, memory) as opened:
+            opened.facts = Known()
+            yield args, kwargs
+
+    return asking
+
+
+@contextlib.contextmanager
+def _entity_summaries(memory: Any, *args: Any, **kwargs: Any) -> Iterator[Given]:
+    """It asks for one entity after the other: what is known of each now."""
+    with scope.writing(ENTITY_SUMMARY.id, memory) as opened:
+        before = [memory.entity_store.get(name, "") or "" for name in memory.entity_cache]
+        opened.facts = Known([CallFacts({SUMMARY_NOW: each}) for each in before])
+        yield args, kwargs
 
 
 class _LeaveHistory(Exception):
     """A summary that failed and was skipped: nothing may be replaced by it."""
 
 
-def _history(switch: Switch) -> Callable[[Any], Any]:
+@contextlib.contextmanager
+def _history(middleware: Any, *args: Any, **kwargs: Any) -> Iterator[Given]:
     """`_create_summary`: up to 1.3.14 it makes of an error the text of a summary."""
-
-    def wrap(original: Any) -> Any:
-        def sync(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not switch.on:
-                return original(self, *args, **kwargs)
-            with scope.writing(HISTORY.id, self) as opened:
-                opened.facts = Known()
-                summary = original(self, *args, **kwargs)
-            return _checked(summary, opened)
-
-        async def asynchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not switch.on:
-                return await original(self, *args, **kwargs)
-            with scope.writing(HISTORY.id, self) as opened:
-                opened.facts = Known()
-                summary = await original(self, *args, **kwargs)
-            return _checked(summary, opened)
-
-        return _wrapped(original, sync, asynchronous)
-
-    return wrap
-
-
-def _checked(summary: Any, opened: scope.Scope) -> Any:
+    with scope.writing(HISTORY.id, middleware) as opened:
+        opened.facts = Known()
+        yield args, kwargs
     if opened.failures:
         raise opened.failures[0]
     if opened.facts.skipped:
         raise _LeaveHistory
-    return summary
 
 
-def _leaving_history(switch: Switch) -> Callable[[Any], Any]:
-    """`before_model`, which deletes the history that a summary stands for."""
-
-    def wrap(original: Any) -> Any:
-        def sync(self: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return original(self, *args, **kwargs)
-            except _LeaveHistory:
-                return None
-
-        async def asynchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return await original(self, *args, **kwargs)
-            except _LeaveHistory:
-                return None
-
-        return _wrapped(original, sync, asynchronous)
-
-    return wrap
+@contextlib.contextmanager
+def _leaving_history(middleware: Any, *args: Any, **kwargs: Any) -> Iterator[Given]:
+    """`before_model`, which deletes the history that a summary stands for; it then returns None."""
+    with contextlib.suppress(_LeaveHistory):
+        yield args, kwargs
 
 
 # -- turns whose summary failed ------------------------------------------------------------------
@@ -244,97 +237,40 @@ def _take_waiting(memory: Any) -> list[Any]:
 
 
 def _keep_waiting(memory: Any, messages: list[Any]) -> None:
-    if not hasattr(memory, "prune"):  # that one has its messages put back
-        with _lock:
-            if id(memory) not in _waiting:
-                weakref.finalize(memory, _waiting.pop, id(memory), None)
-            _waiting[id(memory)] = messages
+    with _lock:
+        if id(memory) not in _waiting:
+            weakref.finalize(memory, _waiting.pop, id(memory), None)
+        _waiting[id(memory)] = messages
 
 
-def _summarising(switch: Switch) -> Callable[[Any], Any]:
-    """`predict_new_summary(messages, existing_summary)`. Messages whose summary failed are offered
-    again with the next: `save_context` gives it the last two only."""
-
-    def wrap(original: Any) -> Any:
-        def sync(self: Any, messages: Any, existing_summary: Any) -> Any:
-            if not switch.on:
-                return original(self, messages, existing_summary)
-            offered = [*_take_waiting(self), *messages]
-            with scope.writing(SUMMARY.id, self) as opened:
-                opened.facts = Known([CallFacts({SUMMARY_NOW: existing_summary})])
-                try:
-                    summary = original(self, offered, existing_summary)
-                except BaseException:
-                    _keep_waiting(self, offered)
-                    raise
-            if opened.facts.skipped:
-                _keep_waiting(self, offered)
-            return summary
-
-        async def asynchronous(self: Any, messages: Any, existing_summary: Any) -> Any:
-            if not switch.on:
-                return await original(self, messages, existing_summary)
-            offered = [*_take_waiting(self), *messages]
-            with scope.writing(SUMMARY.id, self) as opened:
-                opened.facts = Known([CallFacts({SUMMARY_NOW: existing_summary})])
-                try:
-                    summary = await original(self, offered, existing_summary)
-                except BaseException:
-                    _keep_waiting(self, offered)
-                    raise
-            if opened.facts.skipped:
-                _keep_waiting(self, offered)
-            return summary
-
-        return _wrapped(original, sync, asynchronous)
-
-    return wrap
+@contextlib.contextmanager
+def _summary(memory: Any, messages: Any, existing_summary: str) -> Iterator[Given]:
+    """`predict_new_summary`. Messages whose summary failed are offered again with the next:
+    `save_context` gives it the last two only."""
+    offered = [*_take_waiting(memory), *messages]
+    with scope.writing(SUMMARY.id, memory) as opened:
+        opened.facts = Known([CallFacts({SUMMARY_NOW: existing_summary})])
+        try:
+            yield (offered, existing_summary), {}
+        except BaseException:  # cancelled ones, too
+            _keep_waiting(memory, offered)
+            raise
+    if opened.facts.skipped:
+        _keep_waiting(memory, offered)
 
 
-def _pruning(switch: Switch) -> Callable[[Any], Any]:
-    """`prune`, which takes messages out before it has their summary."""
-
-    def wrap(original: Any) -> Any:
-        def sync(self: Any) -> Any:
-            if not switch.on:
-                return original(self)
-            before = _messages_of(self)
-            try:
-                result = original(self)
-            except BaseException:
-                _put_back(self, before)
-                raise
-            return _put_back_if_same(self, before, result)
-
-        async def asynchronous(self: Any) -> Any:
-            if not switch.on:
-                return await original(self)
-            before = _messages_of(self)
-            try:
-                result = await original(self)
-            except BaseException:
-                _put_back(self, before)
-                raise
-            return _put_back_if_same(self, before, result)
-
-        return _wrapped(original, sync, asynchronous)
-
-    return wrap
-
-
-def _messages_of(memory: Any) -> tuple[list[Any], str]:
-    return list(memory.chat_memory.messages), memory.moving_summary_buffer
-
-
-def _put_back(memory: Any, before: tuple[list[Any], str]) -> None:
-    memory.chat_memory.messages[:] = before[0]
-
-
-def _put_back_if_same(memory: Any, before: tuple[list[Any], str], result: Any) -> Any:
-    """A summary that is what it was has not taken in what was taken out: it was skipped."""
-    if memory.moving_summary_buffer == before[1]:
-        _put_back(memory, before)
-    return result
+@contextlib.contextmanager
+def _pruned(memory: Any, *args: Any, **kwargs: Any) -> Iterator[Given]:
+    """`prune`, which takes messages out before it has their summary: put back where there is none."""
+    before = list(memory.chat_memory.messages)
+    try:
+        yield args, kwargs
+    except BaseException:  # cancelled ones, too
+        _take_waiting(memory)
+        memory.chat_memory.messages[:] = before
+        raise
+    if _take_waiting(memory):
+        memory.chat_memory.messages[:] = before
 
 
 def _async_saving(switch: Switch, memory: Any, save: Callable[..., Any] | None = None) -> Patch:
@@ -437,7 +373,7 @@ def attach_to(target: Any, writer: Writer) -> Callable[[], list[Leftover]]:
             f"attach() takes a memory class of LangChain that asks a model, a chain that has one, or a "
             f"SummarizationMiddleware, not {type(target).__name__}"
         )
-    if any(_writer_of(each) is not None and id(each) in _attached for each in found):
+    if any(id(each) in _attached for each in found):
         raise SettingsError("this object's writes go to a writer already; disable() that first")
     switch = Switch()
     switch.on = True
