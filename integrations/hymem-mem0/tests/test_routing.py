@@ -12,7 +12,7 @@ from mem0_bank import ADDITIVE, WRITES, script
 from pydantic import BaseModel
 
 import hymem_mem0
-from hymem import HymemError, SettingsError
+from hymem import HymemError, SettingsError, scope
 from hymem.frameworks import discover
 
 
@@ -199,3 +199,14 @@ def test_the_name_is_known_everywhere_a_configuration_is_checked(swapped):
 
 def test_the_installed_integration_is_found():
     assert discover()["mem0"] == "hymem_mem0"
+
+
+def test_inside_a_write_of_another_framework(bank, swapped, hymem_writer, hymem_main):
+    """A memory of LangChain, say, whose write searches Mem0: the scope that is open is not one of ours."""
+    hymem_mem0.register()
+    made = bank(swapped)
+    hymem_main.reply(None, "an answer")
+    with scope.writing("langchain.summary"):
+        answer = made.memory.llm.generate_response([{"role": "user", "content": "a question"}])
+    assert answer == "an answer"
+    assert hymem_writer.chats == []

@@ -163,3 +163,10 @@ def test_a_valid_reply_comes_through_byte_for_byte(texts, indent, ensure_ascii):
     assert reading.text == text
     assert reading.value == texts
     assert (reading.kept, reading.dropped, reading.steps) == (len(texts), 0, frozenset())
+
+
+@pytest.mark.parametrize("text", ["\x00", " \x00\n", "\ud800", "<think>x</think>\x00"])
+def test_text_of_which_nothing_is_left_is_empty(text):
+    """NUL and lone surrogates are taken out, and then it would overwrite a memory with nothing."""
+    assert isinstance(FREE_TEXT.read(RawReply(text, (), "stop"), CallFacts()), Violation)
+    assert isinstance(FREE_TEXT.salvage(RawReply(text, (), "length"), CallFacts()), Violation)

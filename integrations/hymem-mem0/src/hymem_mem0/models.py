@@ -181,7 +181,7 @@ class HyMemoryLLM(LLMBase):  # type: ignore[misc]  # mem0 has no types
         if tools is not None:
             asked |= {"tools": tools, "tool_choice": tool_choice}
         opened = scope.current()
-        if opened is None:
+        if opened is None or opened.site not in BY_ID:  # of another framework, which asks Mem0
             return self._ask_main(asked)
         off = self._switch is not None and not self._switch.on
         site = None if off else self._site(opened, tools)

@@ -120,7 +120,7 @@ def _tell_after(loader: "Any", name: str, framework: str) -> None:
         run(module)
         _switch_on(framework)
 
-    exec_module.is_hymems = True  # type: ignore[attr-defined]
+    exec_module.is_hymems = True  # type: ignore[attr-defined]  # functions have attributes
     loader.exec_module = exec_module
 
 
@@ -186,5 +186,5 @@ def _say(line: str) -> None:
         import logging
 
         logging.getLogger("hymem").warning("%s", line)
-    except Exception:
+    except Exception:  # of somebody's filter, say: this may be in the middle of another's import
         pass

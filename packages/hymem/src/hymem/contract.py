@@ -198,13 +198,13 @@ class Contract(Generic[T]):
 
     def _read_text(self, reply: RawReply, facts: CallFacts, *, last_resort: bool) -> Reading[T] | Violation:
         text, unclosed = without_thoughts(reply.text)
-        if not text.strip():
+        clean = cleaned(text)
+        if not clean.strip():
             return Violation(
                 "$", "text", "a think block that is not closed" if unclosed else "an empty reply"
             )
         if reply.cut and not last_resort:
             return Violation("$", "a finished reply", "one that was cut")
-        clean = cleaned(text)
         parsed = self.check(clean, facts)
         if isinstance(parsed, Violation):
             return parsed

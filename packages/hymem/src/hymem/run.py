@@ -49,8 +49,9 @@ def enable_all() -> dict[str, Handle]:
     """Framework → handle of what `HYMEM_ENABLE` names, or else of all that can be enabled."""
     asked = enabled_by(os.environ)
     named, installed = asked - {"all"}, discover()
+    every = not asked or "all" in asked
     handles = {}
-    for framework in sorted(named if named == asked and named else named | set(installed)):
+    for framework in sorted(named | set(installed) if every else named):
         try:
             if framework not in installed:
                 raise SettingsError(

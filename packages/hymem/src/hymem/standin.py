@@ -24,7 +24,7 @@ class StandIn:
         self.chats = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.daemon_threads = True
-        self._server.stand_in = self  # type: ignore[attr-defined]
+        self._server.stand_in = self  # type: ignore[attr-defined]  # for its handler
 
     @property
     def base_url(self) -> str:
@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)))
-        stand_in: StandIn = self.server.stand_in  # type: ignore[attr-defined]
+        stand_in: StandIn = self.server.stand_in  # type: ignore[attr-defined]  # see above
         data = json.dumps(stand_in.answer(self.path, body)).encode()
         self.send_response(200)
         self.send_header("content-type", "application/json")

@@ -513,7 +513,7 @@ def _forget() -> None:
 def _open(endpoint: Endpoint, *, asynchronous: bool) -> Any:
     try:
         return _made(endpoint, asynchronous=asynchronous)
-    except Exception:
+    except Exception:  # its text may have the password of a proxy in it
         pass
     raise _NoClient
 
