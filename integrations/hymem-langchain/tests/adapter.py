@@ -9,7 +9,6 @@ os.environ |= {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false"}
 
 from langchain_memory import (
     HAS_ASYNC_MIDDLEWARE,
-    HAS_REGISTRY,
     HOME,
     AsyncHistories,
     Histories,
@@ -26,7 +25,7 @@ class LangChain(Adapter):
 
     integration = "hymem_langchain"
     rubbish = "<think>What did he say?"
-    has_names = HAS_REGISTRY
+    has_names = True
     has_own_main = True
 
     def before(self, main):
@@ -95,10 +94,6 @@ def _model(given):
     more = {name: value for name, value in given.items() if name != "model"}
     if provider == "openai":
         return ChatOpenAI(model=model, max_retries=0, **more)
-    if HAS_REGISTRY:
-        from langchain.chat_models import init_chat_model
+    from langchain.chat_models import init_chat_model
 
-        return init_chat_model(**{"model": given["model"], **more})
-    from hymem_langchain import ChatHyMemory
-
-    return ChatHyMemory(**{"model": model, **more})
+    return init_chat_model(**{"model": given["model"], **more})

@@ -21,10 +21,11 @@ def _version(distribution):
 
 LANGCHAIN = _version("langchain")
 HOME = "langchain.memory" if LANGCHAIN.release < (1,) else "langchain_classic.memory"
-HAS_REGISTRY = LANGCHAIN.release >= (1, 2, 12)
 HAS_MIDDLEWARE = LANGCHAIN.release >= (1,)
 HAS_ASYNC_MIDDLEWARE = LANGCHAIN.release >= (1, 1)
 HAS_SUMMARIZER = LANGCHAIN.release >= (1, 4, 5)
+HAS_LANGMEM = _version("langmem") is not None
+HAS_DEEPAGENTS = _version("deepagents") is not None
 FACT = re.compile(r"Lives in Oslo|Has a (?:cat|word\w+)")
 
 

@@ -9,12 +9,8 @@ README = Path(__file__).parent.parent / "README.md"
 
 
 def test_the_few_lines_of_the_readme(hymem_writer, monkeypatch, capsys):
-    # The small model behind the test's server needs what the real one does not.
+    hymem_writer.reply(None, '{"memories": ["Lives in Oslo"]}')
     monkeypatch.setenv("HYMEM_BASE_URL", hymem_writer.base_url)
-    monkeypatch.setenv("HYMEM_STRUCTURED_OUTPUT", "always")
-    monkeypatch.setenv("HYMEM_MAX_TOKENS", "400")
-    monkeypatch.setenv("HYMEM_MAX_TOKENS_IF_CUT", "800")
-    monkeypatch.setenv("HYMEM_EXTRA_BODY", '{"repetition_penalty": 1.05}')
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     exec(compile(code, str(README), "exec"), {})
     assert capsys.readouterr().out.strip()

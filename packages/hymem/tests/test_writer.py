@@ -36,7 +36,7 @@ def test_the_quickstart_through_the_plain_client(hymem_server):
             model=hymem_server.served_model,
             messages=QUICKSTART,
             temperature=0.0,
-            max_tokens=512,
+            max_tokens=64,
             extra_body={"chat_template_kwargs": {"reasoning_effort": "no_think"}},
         )
         assert completion.choices[0].message.content

@@ -17,6 +17,8 @@ HOMES = ("langchain_classic.memory", "langchain.memory")
 """Where classic memory lives, the newer first."""
 COMMUNITY = "langchain_community.memory"
 MIDDLEWARE = "langchain.agents.middleware.summarization"
+MANAGERS = "langmem.knowledge.extraction"
+RUNNING = "langmem.short_term.summarization"
 
 
 def _classic(name: str, module: str, *qualnames: str, contract: Contract[Any]) -> CallSite:
@@ -54,6 +56,26 @@ HISTORY = CallSite(
     contract=contracts.HISTORY,
     after_failure="unchanged",
 )
+MEMORIES = CallSite(
+    id="langchain.memories",
+    side="write",
+    where=(
+        f"{MANAGERS}:MemoryManager.invoke",
+        f"{MANAGERS}:MemoryManager.ainvoke",
+        f"{MANAGERS}:create_thread_extractor",
+    ),
+    contract=contracts.MEMORIES,
+    after_failure="unchanged",
+)
+"""langmem's managers and thread extractors, which ask through trustcall: for new memories, for changes of
+those there are, and for repairs of what it cannot use. What is to be called stands in the request."""
+RUNNING_SUMMARY = CallSite(
+    id="langchain.running_summary",
+    side="write",
+    where=(f"{RUNNING}:summarize_messages", f"{RUNNING}:asummarize_messages"),
+    contract=contracts.HISTORY,
+    after_failure="unchanged",
+)
 ASKED = CallSite(
     id="langchain.asked",
     side="write",
@@ -69,11 +91,31 @@ CALL_SITES = (
     ENTITY_SUMMARY,
     TRIPLES,
     HISTORY,
+    MEMORIES,
+    RUNNING_SUMMARY,
     ASKED,
     CallSite(
         id="langchain.graph_entities",
         side="read",
         where=(f"{COMMUNITY}.kg:ConversationKGMemory.get_current_entities",),
+    ),
+    CallSite(
+        id="langchain.search",
+        side="read",
+        where=(
+            f"{MANAGERS}:MemoryStoreManager.invoke",
+            f"{MANAGERS}:MemoryStoreManager.ainvoke",
+            f"{MANAGERS}:create_memory_searcher",
+        ),
+    ),
+    CallSite(
+        id="langchain.prompts",
+        side="read",
+        where=(
+            "langmem.prompts.gradient:create_gradient_prompt_optimizer",
+            "langmem.prompts.metaprompt:create_metaprompt_optimizer",
+            "langmem.prompts.stateless:PromptMemory",
+        ),
     ),
     CallSite(
         id="langchain.middleware",

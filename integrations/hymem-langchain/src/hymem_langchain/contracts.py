@@ -8,12 +8,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hymem.contract import FREE_TEXT, CallFacts, Contract, Parsed, RawReply, Reading, Violation
-from hymem.decode import JSON, Undecodable, decode
+from hymem.contract import (
+    FREE_TEXT,
+    MAX_ITEMS,
+    MAX_TEXT,
+    CallFacts,
+    Contract,
+    Item,
+    Parsed,
+    RawReply,
+    Reading,
+    Violation,
+    checked_items,
+    list_schema,
+)
+from hymem.decode import JSON, Undecodable, decode, salvage, without_thoughts
 
 NONE = "NONE"
 TRIPLE_DELIMITER = "<|>"
@@ -47,11 +60,14 @@ HISTORY: Contract[str] = Contract(
 
 @dataclass
 class Known:
-    """What stands in a scope's `facts`: one for each call inside, in their order; and whether a write
-    among them failed and was skipped."""
+    """What stands in a scope's `facts`: one for each call inside, in their order, then `others`; and
+    whether a write among them failed and was skipped."""
 
     calls: list[CallFacts] = field(default_factory=list)
+    others: CallFacts = field(default_factory=CallFacts)
     skipped: bool = False
+    skips: bool = True
+    """Whether an answer without a call changes nothing."""
 
 
 # -- lists of names ------------------------------------------------------------------------------
@@ -112,7 +128,7 @@ def _triples(text: JSON, facts: CallFacts) -> Parsed[list[Triple]] | Violation:
     bare = _bare(text)
     if bare.rstrip(".").lower() in _NO_NAME - {""}:
         return Parsed([], kept=0, changed=bare != NONE)
-    found, dropped = _in_json(bare) if bare[:1] in "[{" else ([], 0)
+    found, dropped = _triples_in(bare) if bare[:1] in "[{" else ([], 0)
     if not found:
         made = [_triple_of(each) for each in _in_brackets(bare)]
         found, dropped = [each for each in made if each is not None], made.count(None)
@@ -131,7 +147,7 @@ def _in_brackets(text: str) -> Iterable[str]:
             yield from _TRIPLE.findall(inner)
 
 
-def _in_json(text: str) -> tuple[list[Triple], int]:
+def _triples_in(text: str) -> tuple[list[Triple], int]:
     decoded = decode(text, ("triples", "knowledge"))
     value = None if isinstance(decoded, Undecodable) else decoded.value
     if isinstance(value, dict):
@@ -192,21 +208,179 @@ def structured(schema: JSON) -> Contract[JSON]:
     )
 
 
+# -- calls of functions --------------------------------------------------------------------------
+
+Call = dict[str, Any]
+"""`{"name": str, "arguments": dict}`."""
+PATCH, REMOVE, DONE = "PatchDoc", "RemoveDoc", "Done"
+"""trustcall's own functions, which change and delete what `CallFacts.offered` has, and langmem's, which
+ends a write of several steps."""
+
+
+_CALLS = ("calls", "tool_calls", "function_calls")
+
+
 @dataclass(frozen=True)
-class NativeCalls(Contract[str]):
-    """Calls of the caller's own functions, as the server has parsed them, or text instead of them."""
+class Calls(Contract[list[Call]]):
+    """Calls of the functions that `bind_tools` was given: as the server parsed them, or in JSON."""
 
-    def read(self, reply: RawReply, facts: CallFacts) -> Reading[str] | Violation:
-        if not reply.tool_calls:
-            return super().read(reply, facts)
-        for at, call in enumerate(reply.tool_calls):
-            arguments = decode(str((call.get("function") or {}).get("arguments") or ""), ())
-            if isinstance(arguments, Undecodable) or not isinstance(arguments.value, dict):
-                return Violation(f"tool_calls[{at}]", "arguments in JSON", "none that can be used")
-        return Reading(reply.text, reply.text, kept=len(reply.tool_calls))
+    def read(self, reply: RawReply, facts: CallFacts) -> Reading[list[Call]] | Violation:
+        if reply.tool_calls:
+            if reply.cut:
+                return Violation("$", "a finished reply", "one that was cut")
+            reply = _in_json(reply)
+        found = self._read_json(decode(reply.text, self.keys), reply, facts)
+        if isinstance(found, Reading) or reply.cut or not self.may_call_nothing:
+            return found
+        said, _ = without_thoughts(reply.text)
+        if not said.strip() or self._speaks_of_a_call(said):
+            return found
+        return Reading([], said, kept=0)
+
+    def salvage(self, reply: RawReply, facts: CallFacts) -> Reading[list[Call]] | Violation:
+        reply = _in_json(reply) if reply.tool_calls else reply
+        return self._read_json(salvage(reply.text, self.keys), reply, facts)
 
 
-NATIVE_CALLS = NativeCalls(name="calls", schema=None, keys=(), check=_whole, render=str)
+def _in_json(reply: RawReply) -> RawReply:
+    made = {"calls": [call.get("function") for call in reply.tool_calls]}
+    return RawReply(json.dumps(made), (), reply.finish_reason)
+
+
+def calls(tools: Sequence[Mapping[str, Any]], *, required: bool, native: bool, skips: bool) -> Calls:
+    """Of `tools`, as the OpenAI API has them, at least one if `required`. `native`: the server parses
+    them, and text instead of a call is an answer. `skips`: none at all changes nothing."""
+    functions = {tool["function"]["name"]: tool["function"] for tool in tools}
+
+    def check(value: JSON, facts: CallFacts) -> Parsed[list[Call]] | Violation:
+        alone = isinstance(value, dict) and not any(key in value for key in _CALLS)
+        listed = [_named_call(value, functions)] if alone else value
+        parsed = checked_items(listed, _CALLS, lambda each: _call(each, functions, facts))
+        if isinstance(parsed, Parsed) and required and not parsed.value:
+            return Violation("$", f"a call of {' or '.join(functions)}", "none")
+        return parsed
+
+    return Calls(
+        name="calls",
+        schema=None if native else _calls_schema(functions, required=required),
+        keys=_CALLS,
+        check=check,
+        render=lambda made: "",
+        as_sent=lambda text: False,
+        unchanged=(lambda facts: "") if skips else None,
+        tools=tuple(functions) if native else (),
+        may_call_nothing=native and not required,
+    )
+
+
+def _named_call(value: JSON, functions: Mapping[str, Any]) -> JSON:
+    """A lone object: a call, or the arguments of the only function there is."""
+    if len(functions) == 1 and "arguments" not in value:
+        ((name, function),) = functions.items()
+        properties = (function.get("parameters") or {}).get("properties") or {}
+        if value and set(value) <= set(properties):
+            return {"name": name, "arguments": value}
+    return value
+
+
+def _call(value: JSON, functions: Mapping[str, Any], facts: CallFacts) -> Item[Call] | None:
+    if not isinstance(value, dict):
+        return None
+    inner = value.get("function")
+    if isinstance(inner, dict):  # as the OpenAI API has it
+        value = inner
+    name = value.get("name") or value.get("function") or value.get("tool")
+    given: JSON = next((value[key] for key in ("arguments", "args", "parameters") if key in value), {})
+    if isinstance(given, str):
+        decoded = decode(given, ()) if given.strip() else None
+        given = {} if decoded is None else None if isinstance(decoded, Undecodable) else decoded.value
+    if name not in functions or not isinstance(given, dict):
+        return None
+    changed = value.keys() != {"name", "arguments"}
+    changes = name in (PATCH, REMOVE) and bool(facts.offered)
+    if changes:
+        document = str(given.get("json_doc_id")).strip()
+        changed |= document != given.get("json_doc_id")
+        given = {**given, "json_doc_id": document}
+        if document not in facts.offered:
+            return None
+        if name == PATCH and not _can_be_patched(facts.offered[document], given):
+            return None
+    writes = name != DONE and not (name == PATCH and not given.get("patches"))
+    return Item({"name": name, "arguments": given}, changed, overwrites=changes, writes=writes)
+
+
+def _can_be_patched(document: str, arguments: JSON) -> bool:
+    """Judged by trustcall itself, which writes one that cannot be to its log, and forgets it."""
+    from trustcall import _base
+
+    try:
+        patches = _base._ensure_patches(arguments)
+        _base._apply_patch(json.loads(document), patches)
+    except Exception:  # whatever its JSON patches raise
+        return False
+    return bool(patches) or arguments.get("patches") == []
+
+
+def in_words(tools: Sequence[Mapping[str, Any]], *, required: bool) -> str:
+    """What a model is told of functions where the server does not tell it."""
+    functions = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    least = "at least one call" if required else 'or {"calls": []} if nothing is to be done'
+    return (
+        'Answer with one JSON object, {"calls": [{"name": ..., "arguments": {...}}, ...]}, and nothing '
+        f"else: {least}. These functions can be called:\n{functions}"
+    )
+
+
+def _calls_schema(functions: Mapping[str, Any], *, required: bool) -> dict[str, JSON]:
+    """Of the whole reply. Without `strict` arguments this is what a server can hold it to."""
+    definitions: dict[str, JSON] = {}
+    kinds = []
+    for name, function in functions.items():
+        parameters = dict(function.get("parameters") or {"type": "object"})
+        for key in ("$defs", "definitions"):
+            for inner, schema in parameters.pop(key, {}).items():
+                definitions[f"{name}.{inner}"] = _bounded(schema, name)
+        properties = {"name": {"const": name}, "arguments": _bounded(parameters, name)}
+        kinds.append(
+            {
+                "type": "object",
+                "properties": properties,
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+        )
+    schema = list_schema("calls", {"anyOf": kinds})
+    if required:
+        schema["properties"]["calls"]["minItems"] = 1
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+_REFERENCE = re.compile(r"^#/(?:\$defs|definitions)/")
+
+
+def _bounded(schema: JSON, function: str) -> JSON:
+    """A function's schema inside that of the reply: what it refers to is at the top there, under the
+    function's name. A string or list without a bound gets one, see `hymem.contract.list_schema`."""
+    if isinstance(schema, list):
+        return [_bounded(each, function) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {
+        key: value if key in ("default", "examples", "enum", "const") else _bounded(value, function)
+        for key, value in schema.items()
+    }
+    if isinstance(made.get("$ref"), str):
+        made["$ref"] = _REFERENCE.sub(f"#/$defs/{function}.", made["$ref"])
+    if made.get("type") == "string" and not made.keys() & {"enum", "const", "pattern", "format"}:
+        made.setdefault("maxLength", MAX_TEXT)
+    elif made.get("type") == "array":
+        made.setdefault("maxItems", MAX_ITEMS)
+    return made
+
+
+MEMORIES = calls([], required=False, native=False, skips=True)
+"""What langmem's managers are answered; which functions there are stands in each request."""
 
 TEXT = FREE_TEXT
 """What is asked of the model by a caller that no catalogue knows: text that is whole."""

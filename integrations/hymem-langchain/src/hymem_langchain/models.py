@@ -5,8 +5,13 @@ Its requests are built by the parent's code, and sent, checked and counted by hy
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import functools
+import json
+import logging
 import sys
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,22 +20,23 @@ from langchain_core.language_models.base import BaseLanguageModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable, RunnableBinding
 from langchain_core.utils.function_calling import convert_to_json_schema
 from langchain_openai.chat_models.base import BaseChatOpenAI
-from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
 from typing_extensions import Self
 
 from hymem import scope
 from hymem.contract import CallFacts, RawReply
-from hymem.errors import SettingsError, WriteError
+from hymem.errors import HymemError, ReplyRejected, SettingsError, WriteError
 from hymem.integration import CallSite
 from hymem.patching import Switch
-from hymem.plan import NO_FACTS, Reply, WriteCall
+from hymem.plan import NO_FACTS, Reply, WriteCall, schema_format
 from hymem.settings import WriterSettings, load_settings
 from hymem.writer import Writer
 
 from . import contracts
-from .call_sites import ASKED, BY_ID, CALL_SITES
+from .call_sites import ASKED, BY_ID, CALL_SITES, MEMORIES
 
 HERE = "ChatHyMemory"
 NO_STREAM = ["nostream", "langsmith:nostream"]
@@ -40,6 +46,11 @@ _SENT_BY_HYMEM = frozenset(
     {"model", "messages", "stream", "stream_options", "temperature", "max_tokens", "max_completion_tokens"}
     | {"tools", "tool_choice", "parallel_tool_calls", "response_format", "extra_body", "reasoning_effort"}
 )
+_FLAGS = (
+    "vLLM parses calls only with both --enable-auto-tool-choice and --tool-call-parser; "
+    'tool_mode="json_schema" needs neither'
+)
+_OF_TOOLS = ("tools", "tool_choice", "parallel_tool_calls", "ls_structured_output_format")
 _PARENTS = {
     "model": "model_name",
     "base_url": "openai_api_base",
@@ -72,6 +83,9 @@ class ChatHyMemory(BaseChatOpenAI):  # type: ignore[misc]  # it is not looked in
     on_failure: Literal["raise", "skip", "fallback"] | None = None
     structured_output: Literal["never", "on_violation", "always"] | None = None
     reasoning_effort: str | None = None
+    tool_mode: Literal["json_schema", "native"] = "json_schema"
+    """How the functions of `bind_tools` are called: in JSON that the server holds to their schema, for
+    which it needs no flags; or natively, with --enable-auto-tool-choice and --tool-call-parser."""
     main_llm: Any = Field(default=None, exclude=True, repr=False)
 
     _writer: Writer = PrivateAttr()
@@ -107,6 +121,7 @@ class ChatHyMemory(BaseChatOpenAI):  # type: ignore[misc]  # it is not looked in
         except SettingsError as error:
             raise _Refused(error) from None
         self._writer = Writer(settings, framework="langchain")
+        _make_known()
         for name in ("model", "base_url", "api_key", "temperature"):
             object.__setattr__(self, _PARENTS.get(name, name), getattr(settings, name))
         object.__setattr__(self, "openai_organization", None)
@@ -166,7 +181,7 @@ class ChatHyMemory(BaseChatOpenAI):  # type: ignore[misc]  # it is not looked in
         **kwargs: Any,
     ) -> ChatResult:
         if self._switch is not None and not self._switch.on:
-            return _as_result(self.main_llm.invoke(messages, stop=stop, **kwargs))
+            return _as_result(self.ask_main(messages, stop, kwargs))
         asking = _Asking(self, messages, stop, kwargs)
         try:
             reply = self._writer.write(asking.call, main=asking.fallback())
@@ -183,7 +198,7 @@ class ChatHyMemory(BaseChatOpenAI):  # type: ignore[misc]  # it is not looked in
         **kwargs: Any,
     ) -> ChatResult:
         if self._switch is not None and not self._switch.on:
-            return _as_result(await self.main_llm.ainvoke(messages, stop=stop, **kwargs))
+            return _as_result(await self.aask_main(messages, stop, kwargs))
         asking = _Asking(self, messages, stop, kwargs)
         try:
             reply = await self._writer.awrite(asking.call, main=asking.afallback())
@@ -191,6 +206,16 @@ class ChatHyMemory(BaseChatOpenAI):  # type: ignore[misc]  # it is not looked in
             asking.note(error)
             raise
         return asking.result(reply)
+
+    def ask_main(self, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]) -> Any:
+        main, more = _with_tools(self.main_llm, kwargs)
+        return main.invoke(messages, stop=stop, **more)
+
+    async def aask_main(
+        self, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]
+    ) -> Any:
+        main, more = _with_tools(self.main_llm, kwargs)
+        return await main.ainvoke(messages, stop=stop, **more)
 
     def with_retry(self, **_: Any) -> ChatHyMemory:
         """Itself: the writer has tries of its own, within one time budget, and one event for all."""
@@ -208,6 +233,129 @@ class ChatHyMemory(BaseChatOpenAI):  # type: ignore[misc]  # it is not looked in
     ) -> Any:
         """As the parent's; by `json_schema`, for which the server needs no flags."""
         return super().with_structured_output(schema, method=method, **kwargs)
+
+
+def _make_known() -> None:
+    """Have the scopes in force in what is imported: without them LangChain swallows errors of this model,
+    and what it was to keep is gone."""
+    from .seams import INTEGRATION
+
+    try:
+        INTEGRATION.register(parts=False)
+    except HymemError as error:
+        INTEGRATION.log.warning("a write that fails may go unnoticed: %s", error)
+
+
+def bound_of(model: Any) -> Any:
+    """The model that something is bound to."""
+    while isinstance(model, RunnableBinding):
+        model = model.bound
+    return model
+
+
+class Extractor(Runnable[Any, Any]):  # type: ignore[misc]  # it is not looked into
+    """trustcall's extractor, made with the model that writes at the time it is asked.
+
+    trustcall swallows every error of a model: it asks again until its graph's limit, or gives back what
+    it has. Here the error is raised, and so is a call that it could not store.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        llm: Any,
+        given: dict[str, Any],
+        choose: Callable[[Extractor, Any], Any],
+    ) -> None:
+        if isinstance(llm, str):
+            from langchain.chat_models import init_chat_model
+
+            llm = init_chat_model(llm)
+        self._make, self._llm, self._given, self._choose = make, llm, given, choose
+        self._made: dict[Writer | None, Any] = {}
+        self._chosen()  # raises what trustcall has to say of model and functions
+
+    def _chosen(self) -> tuple[Any, Writer | None]:
+        model = self._choose(self, self._llm)
+        writer = model.writer if isinstance(model, ChatHyMemory) else None
+        if writer not in self._made:
+            self._made[writer] = self._make(model, **self._given)
+        return self._made[writer], writer
+
+    def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        extractor, writer = self._chosen()
+        if writer is None:
+            return extractor.invoke(input, config, **kwargs)
+        with self._writing(input, writer) as check:
+            return check(extractor.invoke(input, _limited(config), **kwargs))
+
+    async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        extractor, writer = self._chosen()
+        if writer is None:
+            return await extractor.ainvoke(input, config, **kwargs)
+        with self._writing(input, writer) as check:
+            return check(await extractor.ainvoke(input, _limited(config), **kwargs))
+
+    @contextlib.contextmanager
+    def _writing(self, input: Any, writer: Writer) -> Iterator[Callable[[Any], Any]]:
+        failure: WriteError | None = None
+        with scope.writing(MEMORIES.id, self) as opened:
+            skips = "tool_choice" not in self._given  # a thread's extractor has to have one
+            opened.facts = contracts.Known(others=CallFacts(_documents(input)), skips=skips)
+            try:
+                yield functools.partial(self._checked, opened, writer)
+            except Exception as error:
+                if not opened.failures and type(error).__name__ != "GraphRecursionError":
+                    raise
+                failure = opened.failures[0] if opened.failures else _not_stored("after its repairs")
+        if failure is not None:
+            raise failure
+
+    @staticmethod
+    def _checked(opened: scope.Scope, writer: Writer, result: Any) -> Any:
+        if opened.failures:
+            raise opened.failures[0]
+        asked = result["messages"][-1].tool_calls if result["messages"] else []
+        lost = len(asked) - len(result["responses"])
+        if lost > 0:
+            failure = _not_stored(f"of {len(asked)} calls {lost} are not of their schema")
+            if writer.settings.on_failure != "skip":
+                raise failure
+            log.error("%s", failure)
+        return result
+
+
+log = logging.getLogger("hymem.langchain")
+STEPS = 10
+"""Of trustcall's graph: enough for a request and two repairs of its calls."""
+
+
+def _limited(config: Any) -> dict[str, Any]:
+    given = dict(config or {})
+    return {**given, "recursion_limit": min(given.get("recursion_limit", STEPS), STEPS)}
+
+
+def _documents(input: Any) -> dict[str, str]:
+    """What is there to be changed, of all that trustcall takes as `existing`."""
+    existing = (input.get("existing") if isinstance(input, Mapping) else None) or ()
+    rows = existing.items() if isinstance(existing, Mapping) else existing
+    found = {}
+    for row in rows:
+        if isinstance(row, (tuple, list)):
+            document = row[-1].model_dump(mode="json") if isinstance(row[-1], BaseModel) else row[-1]
+            found[str(row[0])] = json.dumps(document, default=str)
+    return found
+
+
+def _not_stored(why: str) -> ReplyRejected:
+    error = ReplyRejected(
+        f"the reply for {MEMORIES.id} cannot be stored: {why}. Look whether the manager has the schema of "
+        "what it is to change, and whether the model can fill it",
+        path="calls",
+        expected="calls of their schemas",
+    )
+    error.site = MEMORIES.id
+    return error
 
 
 class _Refused(Exception):
@@ -237,19 +385,29 @@ class _Asking:
         opened = scope.current()  # of another framework, where that one asks LangChain for its model
         self.opened = opened if opened is not None and opened.site in BY_ID else None
         self.site = self._site()
+        if self.site is MEMORIES and self.opened is not None and self.opened.failures:
+            raise self.opened.failures[0]  # trustcall swallows it, and asks again until its graph's limit
+        self.required = False
         payload = self.payload = model._get_request_payload(messages, stop=stop, **kwargs)
         response_format = _as_json(payload.get("response_format"))
         self.structured = _schema_of(response_format)
+        contract = self._contract()
+        tools, messages = payload.get("tools") or None, payload["messages"]
+        if tools and isinstance(contract, contracts.Calls) and not contract.tools:
+            if model.writer.settings.structured_output != "never":
+                response_format = schema_format(contract)
+            words = contracts.in_words(tools, required=self.required)
+            tools, messages = None, _with_system(messages, words)
         body = payload.get("extra_body") or {}
         self.call: WriteCall[Any] = WriteCall(
-            messages=payload["messages"],
-            contract=self._contract(),
+            messages=messages,
+            contract=contract,
             site=self.site.id,
             facts=self._facts(),
             max_tokens=payload.get("max_completion_tokens") or payload.get("max_tokens"),
             max_tokens_asked="max_tokens" in kwargs or "max_completion_tokens" in kwargs,
             response_format=response_format,
-            tools=payload.get("tools"),
+            tools=tools,
             tool_choice=payload.get("tool_choice"),
             fields={
                 **{name: value for name, value in payload.items() if name not in _SENT_BY_HYMEM},
@@ -267,31 +425,45 @@ class _Asking:
     def _contract(self) -> Any:
         if self.structured is not None:
             return contracts.structured(self.structured)
-        if self.payload.get("tools"):
-            return contracts.NATIVE_CALLS
-        return self.site.contract
+        tools, choice = self.payload.get("tools"), self.payload.get("tool_choice")
+        if isinstance(choice, Mapping):
+            named = choice["function"]["name"]
+            tools = self.payload["tools"] = [each for each in tools if each["function"]["name"] == named]
+        elif choice == "none":
+            tools = self.payload["tools"] = None
+        if not tools:
+            return self.site.contract
+        self.required = choice not in (None, "auto")
+        return contracts.calls(
+            tools,
+            required=self.required,
+            native=self.model.tool_mode == "native",
+            skips=not self.required or (self.opened is not None and self.opened.facts.skips),
+        )
 
     def _facts(self) -> CallFacts:
         known: contracts.Known | None = None if self.opened is None else self.opened.facts
-        return known.calls.pop(0) if known is not None and known.calls else NO_FACTS
+        if known is None:
+            return NO_FACTS
+        return known.calls.pop(0) if known.calls else known.others
 
     def note(self, error: WriteError) -> None:
+        if self.call.tools and (isinstance(error, ReplyRejected) or getattr(error, "status", None) == 400):
+            error.args = (f"{error}; {_FLAGS}",)
         if self.opened is not None:
             self.opened.failures.append(error)
 
     def fallback(self) -> Callable[[], RawReply] | None:
-        main = self.model.main_llm
-        if main is None:
+        if self.model.main_llm is None:
             return None
-        return lambda: _raw(main.invoke(self.messages, stop=self.stop, **self.kwargs))
+        return lambda: _raw(self.model.ask_main(self.messages, self.stop, self.kwargs))
 
     def afallback(self) -> Callable[[], Awaitable[RawReply]] | None:
-        main = self.model.main_llm
-        if main is None:
+        if self.model.main_llm is None:
             return None
 
         async def ask() -> RawReply:
-            return _raw(await main.ainvoke(self.messages, stop=self.stop, **self.kwargs))
+            return _raw(await self.model.aask_main(self.messages, self.stop, self.kwargs))
 
         return ask
 
@@ -299,20 +471,45 @@ class _Asking:
         if reply.skipped and self.opened is not None:
             self.opened.facts.skipped = True
         message: dict[str, Any] = {"role": "assistant", "content": reply.text}
-        if self.call.tools and reply.tool_calls:
-            message["tool_calls"] = list(reply.tool_calls)
+        finish_reason = reply.finish_reason or "stop"
+        if isinstance(self.call.contract, contracts.Calls) and reply.value:
+            message["tool_calls"] = [_as_tool_call(each) for each in reply.value]
+            finish_reason = "tool_calls"
         counts = {
             "prompt_tokens": reply.prompt_tokens,
             "completion_tokens": reply.completion_tokens,
             "total_tokens": reply.prompt_tokens + reply.completion_tokens,
         }
-        choice = {"message": message, "finish_reason": reply.finish_reason or "stop"}
+        choice = {"message": message, "finish_reason": finish_reason}
         made: ChatResult = self.model._create_chat_result(
             {"choices": [choice], "usage": counts, "model": self.model._writer.settings.model}
         )
         if self.structured is not None:
             made.generations[0].message.additional_kwargs["parsed"] = reply.value
         return made
+
+
+def _with_tools(main: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A main model that is told of functions in its own way, not in OpenAI's; and what else it is told."""
+    tools, choice = kwargs.get("tools"), kwargs.get("tool_choice")
+    if not tools:
+        return main, kwargs
+    if isinstance(choice, Mapping):
+        choice = choice["function"]["name"]
+    more = {name: value for name, value in kwargs.items() if name not in _OF_TOOLS}
+    return main.bind_tools(tools, tool_choice="any" if choice == "required" else choice), more
+
+
+def _with_system(messages: list[dict[str, Any]], words: str) -> list[dict[str, Any]]:
+    first = messages[0] if messages else {}
+    if first.get("role") == "system" and isinstance(first.get("content"), str):
+        return [{**first, "content": f"{first['content']}\n\n{words}"}, *messages[1:]]
+    return [{"role": "system", "content": words}, *messages]
+
+
+def _as_tool_call(call: contracts.Call) -> dict[str, Any]:
+    function = {"name": call["name"], "arguments": json.dumps(call["arguments"], ensure_ascii=False)}
+    return {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}
 
 
 def _as_json(response_format: Any) -> Any:
@@ -358,7 +555,9 @@ def _raw(answer: Any) -> RawReply:
     content = answer.content
     if isinstance(content, list):
         content = "".join(part.get("text", "") for part in content if isinstance(part, dict))
-    return RawReply(content, (), answer.response_metadata.get("finish_reason"))
+    made = [{"name": each["name"], "arguments": each["args"]} for each in getattr(answer, "tool_calls", ())]
+    finish_reason = answer.response_metadata.get("finish_reason")
+    return RawReply(content, tuple({"function": each} for each in made), finish_reason)
 
 
 def _as_result(answer: Any) -> ChatResult:
@@ -370,5 +569,11 @@ def _as_chunk(result: ChatResult) -> ChatGenerationChunk:
     generation = result.generations[0]
     message = generation.message
     known = {name: getattr(message, name) for name in ("id", "usage_metadata", "response_metadata")}
-    chunk = AIMessageChunk(content=message.content, additional_kwargs=message.additional_kwargs, **known)
+    calls = [
+        {"name": each["name"], "args": json.dumps(each["args"]), "id": each["id"], "index": at}
+        for at, each in enumerate(message.tool_calls)
+    ]
+    chunk = AIMessageChunk(
+        content=message.content, additional_kwargs=message.additional_kwargs, tool_call_chunks=calls, **known
+    )
     return ChatGenerationChunk(message=chunk, generation_info=generation.generation_info)

@@ -45,7 +45,11 @@ from .call_sites import (
     ENTITY_SUMMARY,
     HISTORY,
     HOMES,
+    MANAGERS,
+    MEMORIES,
     MIDDLEWARE,
+    RUNNING,
+    RUNNING_SUMMARY,
     SUMMARY,
     TRIPLES,
 )
@@ -53,18 +57,25 @@ from .contracts import SUMMARY_NOW, Known
 
 FRAMEWORK = dataclasses.replace(KNOWN["langchain"], tested=("0.3.86", "1.7.7", "1.8.3"))
 PROVIDER = "hy_memory"
-REGISTRY = "langchain.chat_models.base"
+REGISTRIES = ("langchain_classic.chat_models.base", "langchain.chat_models.base")
+DEEP = "deepagents.middleware.summarization"
 
 PARTS = (
     *(f"{home}.{module}" for home in HOMES for module in ("summary", "summary_buffer", "entity")),
     f"{COMMUNITY}.kg",
     MIDDLEWARE,
-    REGISTRY,
+    *(MANAGERS, RUNNING, DEEP),
+    *REGISTRIES,
 )
 
 WATCHED = (
     "langchain_community.graphs.networkx_graph:parse_triples",
     "langchain_community.graphs.networkx_graph:KnowledgeTriple.from_string",
+    "trustcall._base:create_extractor",
+    "trustcall._base:_ExtractUpdates",
+    "trustcall._base:_Patch",
+    "trustcall._base:_ensure_patches",
+    "trustcall._base:_apply_patch",
 )
 """What else is relied on: the parsers that are not in the functions that ask."""
 
@@ -77,7 +88,8 @@ def base(switch: Switch) -> list[Patch]:
     patches = [*_registry()]
     for home in HOMES:
         patches += _of_summaries(switch, home) + _of_entities(switch, home)
-    return patches + _of_triples(switch) + _of_middleware(switch)
+    patches += _of_triples(switch) + _of_middleware(switch) + _of_deepagents(switch)
+    return patches + _of_managers(switch) + _of_running_summaries(switch)
 
 
 def _imported(module: str, name: str) -> Any:
@@ -85,13 +97,32 @@ def _imported(module: str, name: str) -> Any:
 
 
 def _registry() -> list[Patch]:
-    table = _imported(REGISTRY, "_BUILTIN_PROVIDERS")
-    if table is None:
-        return []
-    known = ("hymem_langchain", "ChatHyMemory", lambda cls, **given: cls(**given))
-    return [
-        Patch(Entry(table, PROVIDER, f"{REGISTRY}:_BUILTIN_PROVIDERS[{PROVIDER!r}]"), lambda _: known, False)
-    ]
+    """Before 1.2.12, and in `langchain_classic`, the providers stand in a chain of `if`."""
+    patches = []
+    for home in REGISTRIES:
+        table = _imported(home, "_BUILTIN_PROVIDERS")
+        if table is not None:
+            place = Entry(table, PROVIDER, f"{home}:_BUILTIN_PROVIDERS[{PROVIDER!r}]")
+            patches.append(Patch(place, lambda _: _KNOWN, needed=False))
+        elif home in sys.modules:
+            patches.append(Patch(Attribute(sys.modules[home], "_init_chat_model_helper"), _by_name))
+    return patches
+
+
+_KNOWN = ("hymem_langchain", "ChatHyMemory", lambda cls, **given: cls(**given))
+
+
+def _by_name(original: Any) -> Any:
+    @functools.wraps(original)
+    def init_chat_model(model: str, *, model_provider: str | None = None, **kwargs: Any) -> Any:
+        provider, _, name = (model_provider, "", model) if model_provider else model.partition(":")
+        if not name or provider.replace("-", "_").lower() != PROVIDER:
+            return original(model, model_provider=model_provider, **kwargs)
+        from .models import ChatHyMemory
+
+        return ChatHyMemory(model=name, **kwargs)
+
+    return init_chat_model
 
 
 def _of_summaries(switch: Switch, home: str) -> list[Patch]:
@@ -147,6 +178,44 @@ def _of_middleware(switch: Switch) -> list[Patch]:
         Patch(Attribute(middleware, name), _within(switch, around)) for name, around in methods.items()
     ]
     return [*patches, *(_routed_attribute(switch, middleware, name) for name in ("model", "_summary_model"))]
+
+
+def _of_deepagents(switch: Switch) -> list[Patch]:
+    """Its middleware has LangChain's own make its summaries, and deletes for itself."""
+    middleware = _imported(DEEP, "_DeepAgentsSummarizationMiddleware")
+    if middleware is None:
+        return []
+    return [
+        Patch(Attribute(middleware, name), _as_it_was) for name in ("wrap_model_call", "awrap_model_call")
+    ]
+
+
+def _of_managers(switch: Switch) -> list[Patch]:
+    module = sys.modules.get(MANAGERS)
+    manager, of_store = _imported(MANAGERS, "MemoryManager"), _imported(MANAGERS, "MemoryStoreManager")
+    if module is None or manager is None:
+        return []
+    return [
+        Patch(Attribute(module, "create_extractor"), _extractors(switch)),
+        *(Patch(Attribute(manager, name), _within(switch, _managing)) for name in ("invoke", "ainvoke")),
+        _routed_attribute(switch, manager, "model"),
+        Patch(Attribute(of_store, "_build_phase_manager"), _attached_alike),
+    ]
+
+
+def _of_running_summaries(switch: Switch) -> list[Patch]:
+    """The functions, where they are defined and where people import them from."""
+    node = _imported(RUNNING, "SummarizationNode")
+    if node is None:
+        return []
+    defined, offered = sys.modules[RUNNING], sys.modules[RUNNING.rpartition(".")[0]]
+    patches = [
+        Patch(Attribute(home, name), _summarising(switch))
+        for home in (defined, offered)
+        for name in ("summarize_messages", "asummarize_messages")
+        if home is defined or hasattr(home, name)
+    ]
+    return [*patches, _routed_attribute(switch, node, "model", only=True)]
 
 
 # -- scopes --------------------------------------------------------------------------------------
@@ -223,6 +292,114 @@ def _leaving_history(middleware: Any, *args: Any, **kwargs: Any) -> Iterator[Giv
     """`before_model`, which deletes the history that a summary stands for; it then returns None."""
     with contextlib.suppress(_LeaveHistory):
         yield args, kwargs
+
+
+def _as_it_was(original: Any) -> Any:
+    """`wrap_model_call` of deepagents: where a summary was skipped, the model is asked without one."""
+
+    def unsummarised(middleware: Any, request: Any) -> Any:
+        return request.override(messages=middleware._get_effective_messages(request))
+
+    if inspect.iscoroutinefunction(original):
+
+        @functools.wraps(original)
+        async def awrap_model_call(self: Any, request: Any, handler: Any) -> Any:
+            with contextlib.suppress(_LeaveHistory):
+                return await original(self, request, handler)
+            return await handler(unsummarised(self, request))
+
+        return awrap_model_call
+
+    @functools.wraps(original)
+    def wrap_model_call(self: Any, request: Any, handler: Any) -> Any:
+        with contextlib.suppress(_LeaveHistory):
+            return original(self, request, handler)
+        return handler(unsummarised(self, request))
+
+    return wrap_model_call
+
+
+# -- langmem -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _managing(manager: Any, *args: Any, **kwargs: Any) -> Iterator[Given]:
+    """`MemoryManager.invoke`: whose model its extractors are made with."""
+    with scope.writing(MEMORIES.id, manager) as opened:
+        opened.facts = Known()
+        yield args, kwargs
+
+
+def _extractors(switch: Switch) -> Callable[[Any], Any]:
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def create_extractor(llm: Any, **given: Any) -> Any:
+            if not switch.on:
+                return original(llm, **given)
+            from .models import Extractor
+
+            return Extractor(original, llm, given, lambda made, own: _model_for(made, own, switch))
+
+        return create_extractor
+
+    return wrap
+
+
+def _attached_alike(original: Any) -> Any:
+    """`MemoryStoreManager._build_phase_manager`, which makes a manager for each phase of each write."""
+
+    @functools.wraps(original)
+    def _build_phase_manager(self: Any, phase: Any) -> Any:
+        made = original(self, phase)
+        known = _attached.get(id(self.memory_manager))
+        if known is not None:
+            _remember(made, *known)
+        return made
+
+    return _build_phase_manager
+
+
+def _summarising(switch: Switch) -> Callable[[Any], Any]:
+    """`summarize_messages`, which replaces what it has a summary of. Where that was skipped, there is
+    nothing to be summarised."""
+
+    from .models import ChatHyMemory, bound_of
+
+    @contextlib.contextmanager
+    def writing(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        model = _model_for(None, given.get("model"), switch)
+        if not switch.on or not isinstance(bound_of(model), ChatHyMemory):
+            yield given
+            return
+        with scope.writing(RUNNING_SUMMARY.id) as opened:
+            opened.facts = Known()
+            yield {**given, "model": model}
+        if opened.facts.skipped:
+            raise _LeaveHistory
+
+    def never(given: dict[str, Any]) -> dict[str, Any]:
+        return {**given, "max_tokens": sys.maxsize, "max_tokens_before_summary": sys.maxsize}
+
+    def wrap(original: Any) -> Any:
+        if inspect.iscoroutinefunction(original):
+
+            @functools.wraps(original)
+            async def asummarize_messages(messages: Any, **given: Any) -> Any:
+                with contextlib.suppress(_LeaveHistory), writing(given) as changed:
+                    return await original(messages, **changed)
+                return await original(messages, **never(given))
+
+            return asummarize_messages
+
+        @functools.wraps(original)
+        def summarize_messages(messages: Any, **given: Any) -> Any:
+            with contextlib.suppress(_LeaveHistory), writing(given) as changed:
+                return original(messages, **changed)
+            return original(messages, **never(given))
+
+        return summarize_messages
+
+    return wrap
 
 
 # -- turns whose summary failed ------------------------------------------------------------------
@@ -318,12 +495,36 @@ def _writer_of(target: Any) -> Any:
     return attached[0] if attached else INTEGRATION.writer
 
 
-class _RoutedModel:
-    """`llm` or `model` of a class that writes. Outside a write it is the object's own."""
+def _model_for(target: Any, own: Any, switch: Switch, main: Any = None) -> Any:
+    """The model that writes where `own` would; `own` itself if it is the writer's already or nothing is
+    routed. `main` is asked where it falls back."""
+    from .models import ChatHyMemory, bound_of
 
-    def __init__(self, switch: Switch, name: str) -> None:
+    writer, switch = _attached.get(id(target)) or (INTEGRATION.writer, switch)
+    if writer is None or isinstance(bound_of(own), ChatHyMemory):
+        return own
+    made = ChatHyMemory.around(own if main is None else main, writer, switch)
+    kept = {name: value for name, value in getattr(own, "kwargs", {}).items() if name in _LIMITS}
+    return made.bind(**kept) if kept else made
+
+
+_LIMITS = ("max_tokens", "max_completion_tokens", "stop")
+"""What is bound to a model and holds for any that takes its place."""
+
+
+def _remember(target: Any, writer: Writer, switch: Switch) -> None:
+    _attached[id(target)] = (writer, switch)
+    weakref.finalize(target, _attached.pop, id(target), None)
+
+
+class _RoutedModel:
+    """`llm` or `model` of a class that writes. Outside a write it is the object's own; unless the model
+    is there for nothing but writing (`only`), when the object is attached."""
+
+    def __init__(self, switch: Switch, name: str, only: bool) -> None:
         self._switch = switch
         self._name = name
+        self._only = only
 
     def __get__(self, target: Any, owner: type | None = None) -> Any:
         if target is None:
@@ -333,18 +534,11 @@ class _RoutedModel:
         except KeyError:
             raise AttributeError(self._name) from None
         opened = scope.current()
-        if opened is None or opened.owner is not target or not self._switch.on:
+        writes = opened is not None and opened.owner is target
+        if not self._switch.on or not (writes or (self._only and id(target) in _attached)):
             return own
-        from .models import ChatHyMemory
-
-        attached = _attached.get(id(target))
-        writer, switch = attached or (INTEGRATION.writer, self._switch)
-        if writer is None or isinstance(own, ChatHyMemory):
-            return own
-        main = vars(target).get("model", own) if self._name == "_summary_model" else own
-        if isinstance(main, ChatHyMemory):
-            return own
-        return ChatHyMemory.around(main, writer, switch)
+        main = vars(target).get("model") if self._name == "_summary_model" else None
+        return _model_for(target, own, self._switch, main)
 
     def __set__(self, target: Any, model: Any) -> None:
         vars(target)[self._name] = model
@@ -353,8 +547,8 @@ class _RoutedModel:
         del vars(target)[self._name]
 
 
-def _routed_attribute(switch: Switch, owner: Any, name: str) -> Patch:
-    return Patch(Attribute(owner, name), lambda _: _RoutedModel(switch, name), needed=False)
+def _routed_attribute(switch: Switch, owner: Any, name: str, *, only: bool = False) -> Patch:
+    return Patch(Attribute(owner, name), lambda _: _RoutedModel(switch, name, only), needed=False)
 
 
 def routed(switch: Switch) -> list[Patch]:
@@ -370,16 +564,16 @@ def attach_to(target: Any, writer: Writer) -> Callable[[], list[Leftover]]:
     found = list(_writing_in(target))
     if not found:
         raise TypeError(
-            f"attach() takes a memory class of LangChain that asks a model, a chain that has one, or a "
-            f"SummarizationMiddleware, not {type(target).__name__}"
+            "attach() takes what keeps memory and asks a model for it: a memory class of LangChain or a "
+            "chain that has one, a SummarizationMiddleware, or langmem's managers, thread extractor or "
+            f"SummarizationNode, not {type(target).__name__}"
         )
     if any(id(each) in _attached for each in found):
         raise SettingsError("this object's writes go to a writer already; disable() that first")
     switch = Switch()
     switch.on = True
     for each in found:
-        _attached[id(each)] = (writer, switch)
-        weakref.finalize(each, _attached.pop, id(each), None)
+        _remember(each, writer, switch)
 
     def undo() -> list[Leftover]:
         switch.on = False
@@ -390,12 +584,19 @@ def attach_to(target: Any, writer: Writer) -> Callable[[], list[Leftover]]:
     return undo
 
 
+_INSIDE = ("memory", "memories", "memory_manager", "_lc_helper", "bound", "steps")
+"""Attributes under which there may be something that writes: of chains, memories, langmem's manager of a
+store, deepagents' middleware, and runnables."""
+
+
 def _writing_in(target: Any) -> Any:
-    for name in ("memory", "memories"):
+    from .models import Extractor
+
+    for name in _INSIDE:
         inner = getattr(target, name, None)
         for each in inner if isinstance(inner, list) else [inner] if inner is not None else []:
             yield from _writing_in(each)
-    if any(
+    if isinstance(target, Extractor) or any(
         isinstance(vars(base).get(name), _RoutedModel)
         for base in type(target).__mro__
         for name in ("llm", "model")

@@ -31,9 +31,12 @@ WATCHED = {
     "langchain.chat_models.base": "langchain",
     "langchain.memory": "langchain",
     "langchain.agents.middleware.summarization": "langchain",
+    "langchain_classic.chat_models.base": "langchain",
     "langchain_classic.memory": "langchain",
     "langchain_community.memory.kg": "langchain",
-    "langmem": "langchain",
+    "langmem.knowledge.extraction": "langchain",
+    "langmem.short_term": "langchain",
+    "deepagents.middleware.summarization": "langchain",
     "llama_index.core.memory": "llama-index",
 }
 """Module of a framework, loaded last of those that its integration reaches into → the framework."""

@@ -214,10 +214,11 @@ class Integration:
         self._registered: Handle | None = None
         self._enabled: Handle | None = None
 
-    def register(self) -> Handle:
+    def register(self, *, parts: bool = True) -> Handle:
         """Make the provider's name known to the framework. Called again, the same handle; what a
-        reload of the framework's modules has undone since is done again."""
-        version = self._ready()
+        reload of the framework's modules has undone since is done again. Without `parts`, only in what
+        is imported already."""
+        version = self._ready(parts)
         with self.lock:
             if self._registered is not None and self._registered.active:
                 self._refresh()
@@ -314,7 +315,7 @@ class Integration:
         self.writer = None
         return left + self._let_go()
 
-    def _ready(self) -> Version | None:
+    def _ready(self, parts: bool = True) -> Version | None:
         """Import what is going to be changed; the version that is there.
 
         Before the lock is taken: the start-up hook may switch things on in the course of an import,
@@ -334,11 +335,21 @@ class Integration:
                 missing=(anchor,),
             ) from None
         hook = sys.modules.get("_hymem_autoload")
-        if hook is None or not hook.is_watching():  # else it comes again when they are imported
-            for part in self._parts:
-                if is_importable(part):
-                    _import(part)
+        if parts and (hook is None or not hook.is_watching()):  # else it comes again when they are imported
+            self._import_parts()
         return version
+
+    def _import_parts(self) -> None:
+        for part in self._parts:
+            if is_importable(part):
+                try:
+                    _import(part)
+                except Exception as error:  # what is broken in one must not keep the others from being routed
+                    self.log.warning(
+                        "%s is installed, and its import raises %s: its writes stay with the main model",
+                        part,
+                        type(error).__name__,
+                    )
 
     def _hold(self, version: Version | None) -> None:
         newest = self.framework.newest

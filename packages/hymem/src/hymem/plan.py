@@ -352,7 +352,7 @@ def _shaped(request: Request, call: WriteCall[Any]) -> Request:
     or by naming the one function there is to call."""
     contract = call.contract
     if contract.schema is not None:
-        return request.with_(response_format=_schema_format(contract))
+        return request.with_(response_format=schema_format(contract))
     if call.tools and len(contract.tools) == 1 and not contract.may_call_nothing:
         named = {"type": "function", "function": {"name": contract.tools[0]}}
         return request.with_(tool_choice=named, tools=[_strict(tool) for tool in call.tools])
@@ -371,7 +371,8 @@ def _strict(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {**tool, "function": {**tool["function"], "strict": True}}
 
 
-def _schema_format(contract: Contract[Any]) -> dict[str, Any]:
+def schema_format(contract: Contract[Any]) -> dict[str, Any]:
+    """The `response_format` that has a server hold the reply to the contract's schema."""
     return {
         "type": "json_schema",
         "json_schema": {"name": contract.name, "schema": contract.schema, "strict": True},
