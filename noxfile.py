@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import nox
@@ -46,20 +46,20 @@ def test(session: nox.Session) -> None:
     for name, part in parts:
         with _timed(minutes, name):
             failed += _attempt(name, part)
-    chosen = [(cell.name, ["-m", "hymem_short"] if short else []) for cell, short in matrix.for_every_test()]
     session.install(*TOX)
-    if kind != "vllm":
-        failed += _cells(session, chosen, minutes, [f"--hymem-server={kind}"])
-    else:
+    chosen = matrix.for_every_test()
+    with _timed(minutes, "cells on the double"):
+        failed += _on_the_double(session, chosen)
+    if kind == "vllm":
+        full = [cell.name for cell, short in chosen.items() if not short]
         with _timed(minutes, "vllm build"):
             environment.build()
         with _serving("smollm2", minutes):
-            failed += _cells(session, chosen, minutes, ["--hymem-server=vllm"], suffix=" smollm2")
+            failed += _on_vllm(session, full, minutes, "smollm2", "hymem_real")
             with _timed(minutes, "demo"):
                 failed += _attempt("demo", lambda: _demos(session))
-        other = [(name, ["-m", "hymem_model"]) for name, short in chosen if not short]
         with _serving("hyv3-dummy", minutes):
-            failed += _cells(session, other, minutes, ["--hymem-server=vllm"], suffix=" hyv3-dummy")
+            failed += _on_vllm(session, full, minutes, "hyv3-dummy", "hymem_model")
     _summary(session, minutes, failed)
 
 
@@ -79,10 +79,11 @@ def matrix_cells(session: nox.Session) -> None:
     session.install(*TOX)
     for cell in chosen:
         cell.sources()  # as they are now, for the record: the wheels are built from them
-    session.run("tox", "run", "--quiet", "-e", "wheels")
-    tox = [str(Path(session.bin) / "tox"), "run", "--quiet"]
-    path = f"{session.bin}{os.pathsep}{os.environ['PATH']}"
-    failed = matrix.run(chosen, tox, WORK, {**os.environ, "PATH": path, "HYMEM_TEST_RECORD": "new"})
+    failed = []
+    for ran in _run(session, dict.fromkeys(chosen, ()), HYMEM_TEST_RECORD="new"):
+        counted = matrix.counts([WORK / "reports" / f"{ran.cell.name}.xml"])
+        ran.cell.write_record(counted, passed=ran.passed)
+        failed += [] if ran.passed else [ran.cell.name]
     session.install(*CHECKERS)
     session.run("python", "compat_tests/tables.py", env=SOURCES)
     if failed:
@@ -250,26 +251,46 @@ def _install_demo(session: nox.Session) -> None:
     session.install("mem0ai==2.2.1", *(f"./{package}" for package in PACKAGES))
 
 
-def _cells(
-    session: nox.Session,
-    chosen: list[tuple[str, list[str]]],
-    minutes: dict[str, float],
-    posargs: list[str],
-    suffix: str = "",
+def _run(
+    session: nox.Session, chosen: Mapping[matrix.Cell, Sequence[str]], **environ: str
+) -> list[matrix.Ran]:
+    """Run cells, from wheels built now."""
+    session.run("tox", "run", "--quiet", "-e", "wheels")
+    tox = [str(Path(session.bin) / "tox"), "run", "--quiet"]
+    path = f"{session.bin}{os.pathsep}{os.environ['PATH']}"
+    return matrix.run(chosen, tox, WORK, {**os.environ, "PATH": path, **environ})
+
+
+def _on_the_double(session: nox.Session, chosen: Mapping[matrix.Cell, bool]) -> list[str]:
+    """The names of those that failed, whose logs are shown."""
+    short = ("-m", "hymem_short")
+    done = _run(session, {cell: short if is_short else () for cell, is_short in chosen.items()})
+    for ran in done:
+        if not ran.passed:
+            print(f"== {ran.cell.name}\n{ran.log.read_text()}", file=sys.stderr, flush=True)
+    _keep_reports("double")
+    return [ran.cell.name for ran in done if not ran.passed]
+
+
+def _on_vllm(
+    session: nox.Session, names: list[str], minutes: dict[str, float], model: str, marker: str
 ) -> list[str]:
-    """Run cells one after the other, from wheels built now; the names of those that failed."""
-    with _timed(minutes, "wheels" + suffix):
-        session.run("tox", "run", "--quiet", "-e", "wheels")
+    """The tests with a marker once more, on the model that is being served; the names of the cells that
+    failed."""
     failed = []
-    for name, more in chosen:
-        with _timed(minutes, name + suffix):
-            command = ("tox", "run", "--quiet", "-e", name, "--", *posargs, *more)
+    for name in names:
+        with _timed(minutes, f"{name} on {model}"):
+            command = ("tox", "run", "--quiet", "-e", name, "--", "--hymem-server=vllm", "-m", marker)
             # 5: no test of this cell is for the model that is being served.
             run = functools.partial(session.run, *command, success_codes=[0, 5])
-            failed += _attempt(name + suffix, run)
-    for report in (WORK / "reports").glob("*.xml"):
-        report.rename(report.with_suffix(f".{suffix.strip() or 'double'}.done"))
+            failed += _attempt(f"{name} on {model}", run)
+    _keep_reports(model)
     return failed
+
+
+def _keep_reports(of: str) -> None:
+    for report in (WORK / "reports").glob("*.xml"):
+        report.rename(report.with_suffix(f".{of}.done"))
 
 
 def _attempt(name: str, part: Callable[[], object]) -> list[str]:

@@ -274,6 +274,31 @@ def _within(function: str, where: str) -> bool:
     return function == where or function.startswith(where + ".")
 
 
+def here(was: Any) -> Any:
+    """Of a baseline, what there can be here: a package that is optional is not in every cell."""
+    tops = {_top(key) for found in was.values() for key in found}
+    gone = {name for name in tops if importlib.util.find_spec(name) is None}
+    return {
+        kind: {key: value for key, value in found.items() if _top(key) not in gone}
+        for kind, found in was.items()
+    }
+
+
+def _top(key: str) -> str:
+    return re.split(r"[./: ]", key, maxsplit=1)[0]
+
+
+def together(was: Any, now: Any) -> Any:
+    """A baseline with what there is now, and what another cell of the same version had."""
+    gone = {key: value for key, value in now["functions"].items() if value is None}
+    functions = {
+        **gone,
+        **was["functions"],
+        **{key: now["functions"][key] for key in now["functions"].keys() - gone},
+    }
+    return {"packages": {**was["packages"], **now["packages"]}, "functions": dict(sorted(functions.items()))}
+
+
 def differences(was: Any, now: Any, path: str = "") -> list[str]:
     """What has changed, one line each."""
     if isinstance(was, dict) and isinstance(now, dict):

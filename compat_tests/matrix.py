@@ -31,7 +31,7 @@ RESULTS = ROOT / "compat_tests" / "results" / "cells"
 TOOLS = ("pytest>=9", "pytest-asyncio>=1.2", "pytest-socket>=0.7", "hypothesis>=6.140")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """A set of exact pins on one Python. `group` is `core` or a framework, `version` its row there."""
 
@@ -184,17 +184,17 @@ def of_no_cell() -> list[Path]:
     return [path for path in (*LOCKS.glob("*.txt"), *RESULTS.glob("*.json")) if path.stem not in names]
 
 
-def for_every_test() -> list[tuple[Cell, bool]]:
-    """The cells of `./dev test`, and whether in short form: of the core the lowest Python with the
-    lowest versions and the highest with the highest, of a framework its newest version in full and
-    its oldest in short."""
-    chosen = []
+def for_every_test() -> dict[Cell, bool]:
+    """The cells of `./dev test`, the longest first, and whether in short form: of the core the lowest
+    Python with the lowest versions and the highest with the highest, of a framework its newest version
+    in full and its oldest in short."""
+    chosen: dict[Cell, bool] = {}
     groups: dict[str, list[Cell]] = {}
     for cell in cells():
         groups.setdefault(cell.group, []).append(cell)
     for group, members in groups.items():
-        chosen += [(members[0], group != "core"), (members[-1], False)]
-    return chosen
+        chosen |= {members[0]: group != "core", members[-1]: False}
+    return dict(sorted(chosen.items(), key=lambda each: (each[1], each[0].group == "core")))
 
 
 def newest() -> list[Cell]:
@@ -206,38 +206,47 @@ def newest() -> list[Cell]:
 # -- running -------------------------------------------------------------------------------------
 
 
-def run(chosen: Sequence[Cell], tox: Sequence[str], work: Path, environ: Mapping[str, str]) -> list[str]:
-    """Run cells, as many at once as there are cores, and keep their results; the names of those
-    that failed. What a cell prints goes to a log of its own."""
+@dataclass(frozen=True)
+class Ran:
+    """A cell that was run. `minutes` are of its own time, not of the whole run's."""
+
+    cell: Cell
+    passed: bool
+    minutes: float
+    log: Path
+
+
+def run(
+    chosen: Mapping[Cell, Sequence[str]], tox: Sequence[str], work: Path, environ: Mapping[str, str]
+) -> list[Ran]:
+    """Run cells on the double, as many at once as there are cores, each with further arguments for
+    pytest, and tell each as it ends. What a cell prints goes to a log of its own."""
     logs, reports = work / "logs", work / "reports"
     logs.mkdir(parents=True, exist_ok=True)
-    failed = []
 
-    def one(cell: Cell) -> tuple[Cell, bool, float, Counter[str]]:
+    def one(cell: Cell) -> Ran:
         started = time.monotonic()
-        report = reports / f"{cell.name}.xml"
-        report.unlink(missing_ok=True)
-        command = [*tox, "-e", cell.name, "--", "--hymem-server=double"]
-        with (logs / f"{cell.name}.log").open("w") as log:
+        (reports / f"{cell.name}.xml").unlink(missing_ok=True)
+        command = [*tox, "-e", cell.name, "--", "--hymem-server=double", *chosen[cell]]
+        path = logs / f"{cell.name}.log"
+        with path.open("w") as log:
             options: Any = {"stdout": log, "stderr": log, "env": environ, "cwd": ROOT, "timeout": 30 * 60}
             try:
                 passed = subprocess.run(command, check=False, **options).returncode == 0
             except subprocess.TimeoutExpired:
                 passed = False
-        return cell, passed, (time.monotonic() - started) / 60, counts([report])
+        return Ran(cell, passed, (time.monotonic() - started) / 60, path)
 
+    done = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         running = [pool.submit(one, cell) for cell in chosen]
-        for at, each in enumerate(concurrent.futures.as_completed(running), 1):
-            cell, passed, minutes, counted = each.result()
-            cell.write_record(counted, passed=passed)
-            failed += [] if passed else [cell.name]
-            outcome = "passed" if passed else "FAILED"
-            line = (
-                f"[{at}/{len(chosen)}] {cell.name}: {outcome}, {counted['passed']} tests, {minutes:.1f} min"
-            )
-            print(line, file=sys.stderr, flush=True)
-    return failed
+        for each in concurrent.futures.as_completed(running):
+            ran = each.result()
+            done.append(ran)
+            counted = counts([reports / f"{ran.cell.name}.xml"])
+            told = f"{'passed' if ran.passed else 'FAILED'}, {counted['passed']} tests, {ran.minutes:.1f} min"
+            print(f"[{len(done)}/{len(chosen)}] {ran.cell.name}: {told}", file=sys.stderr, flush=True)
+    return done
 
 
 def counts(reports: Iterable[Path]) -> Counter[str]:

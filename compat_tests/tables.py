@@ -6,6 +6,7 @@ A page holds `<!-- table: NAME -->` and `<!-- end -->`; what stands between them
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import re
@@ -66,7 +67,7 @@ def versions(group: str) -> str:
     return f"Tested with {text}, on Python {pythons[0]} and {pythons[-1]}.\n"
 
 
-# -- Mem0 ----------------------------------------------------------------------------------------
+# -- what becomes of bad replies -------------------------------------------------------------------
 
 _SHORT = {
     "lost without a word": "lost",
@@ -76,18 +77,18 @@ _SHORT = {
 }
 
 
-def mem0_replies(kind: str) -> str:
-    """Row → outcome in Mem0 alone → with hymem, per version."""
+def replies(framework: str, kind: str) -> str:
+    """Row → outcome in the framework alone → with hymem, per version."""
     found = {
         path.stem.removeprefix("replies-"): json.loads(path.read_text(encoding="utf-8"))
-        for path in (RESULTS / "mem0").glob("replies-*.json")
+        for path in (RESULTS / framework).glob("replies-*.json")
     }
     with_kind = [version for version in found if any(name.startswith(f"{kind}: ") for name in found[version])]
     versions = sorted(with_kind, key=Version)
     names = dict.fromkeys(name for version in versions for name in found[version])
     rows = []
     for name in (name for name in names if name.startswith(f"{kind}: ")):
-        cells = [_outcome(found[version][name]) for version in versions]
+        cells = [_outcome(found[version][name]) if name in found[version] else "" for version in versions]
         rows.append([name.partition(": ")[2], *cells])
     return table(["the reply", *versions], rows)
 
@@ -117,8 +118,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "mem0-call-sites": lambda: call_sites("hymem_mem0", "Mem0"),
     "langchain-versions": lambda: versions("langchain"),
     "langchain-call-sites": lambda: call_sites("hymem_langchain", "LangChain"),
-    "mem0-extraction": lambda: mem0_replies("extraction"),
-    "mem0-decision": lambda: mem0_replies("decision"),
+    **{
+        f"{framework}-{kind}": functools.partial(replies, framework, kind)
+        for framework, kinds in {
+            "mem0": ("extraction", "decision"),
+            "langchain": ("summary", "history", "entities", "triples", "memories", "changes"),
+        }.items()
+        for kind in kinds
+    },
 }
 
 

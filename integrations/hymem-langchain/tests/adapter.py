@@ -11,8 +11,11 @@ from langchain_memory import (
     HAS_ASYNC_MIDDLEWARE,
     HOME,
     AsyncHistories,
+    AsyncStores,
     Histories,
+    Stores,
     Summaries,
+    called,
     facts_in,
     summary_of,
 )
@@ -80,6 +83,27 @@ class Middleware(LangChain):
 
     def memories(self, memory, user="ann"):
         return set(facts_in(memory.of(user)))
+
+
+class Managers(LangChain):
+    """langmem: a manager of a store for each user. Its main model calls functions natively."""
+
+    framework = "langmem"
+    ways = ("sync", "async")
+    sites = ("langchain.memories",)
+    rubbish = "I remember."
+
+    def open(self, configuration, way):
+        return (AsyncStores if way == "async" else Stores)(*self.models(configuration))
+
+    def write(self, memory, text, user="ann"):
+        return memory.write(text, user)
+
+    def memories(self, memory, user="ann"):
+        return memory.of(user)
+
+    def script(self, proxy, facts, said=None):
+        proxy.reply(said, **called(facts, natively=proxy.model != "hy-memory"))
 
 
 def _openai(main):

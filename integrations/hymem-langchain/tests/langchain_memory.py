@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import warnings
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +27,7 @@ HAS_ASYNC_MIDDLEWARE = LANGCHAIN.release >= (1, 1)
 HAS_SUMMARIZER = LANGCHAIN.release >= (1, 4, 5)
 HAS_LANGMEM = _version("langmem") is not None
 HAS_DEEPAGENTS = _version("deepagents") is not None
+HAS_STANDARD_TESTS = _version("langchain-tests") is not None
 FACT = re.compile(r"Lives in Oslo|Has a (?:cat|word\w+)")
 
 
@@ -121,3 +123,50 @@ class Histories:
 class AsyncHistories(Histories):
     async def write(self, text, user):
         self._keep(await self.memory.abefore_model(self._state(text, user), None), user)
+
+
+def called(facts, *, natively):
+    """What a model says that has langmem keep these: as a server parses it, or in JSON."""
+    made = [{"name": "Memory", "arguments": {"content": fact}} for fact in facts]
+    if not natively:
+        return {"content": json.dumps({"calls": made})}
+    functions = [{**each, "arguments": json.dumps(each["arguments"])} for each in made]
+    calls = [{"id": f"call_{at}", "type": "function", "function": each} for at, each in enumerate(functions)]
+    return {"content": "", "tool_calls": calls}
+
+
+class Stores:
+    """A manager of memories for each user, on one store."""
+
+    def __init__(self, writes_with, answers_with):
+        from langgraph.store.memory import InMemoryStore
+
+        self.model = answers_with
+        self.store = InMemoryStore()
+        self._llm = writes_with
+        self._of = {"ann": self._made("ann")}
+
+    def _made(self, user):
+        extraction = importlib.import_module("langmem.knowledge.extraction")
+        given = {"namespace": (user,), "store": self.store, "query_limit": 4}
+        return extraction.create_memory_store_manager(self._llm, **given)
+
+    @property
+    def memories(self):
+        return list(self._of.values())
+
+    def manager(self, user):
+        if user not in self._of:
+            self._of[user] = self._made(user)
+        return self._of[user]
+
+    def of(self, user):
+        return {item.value["content"]["content"] for item in self.store.search((user,), limit=1000)}
+
+    def write(self, text, user):
+        self.manager(user).invoke({"messages": [("user", text)]})
+
+
+class AsyncStores(Stores):
+    async def write(self, text, user):
+        await self.manager(user).ainvoke({"messages": [("user", text)]})

@@ -1,10 +1,11 @@
-"""The rules that every integration is held to, on classic memory and on the middleware of agents."""
+"""The rules that every integration is held to, on classic memory, the middleware of agents,
+and langmem."""
 
 from __future__ import annotations
 
 import pytest
-from adapter import Classic, Middleware
-from langchain_memory import HAS_MIDDLEWARE
+from adapter import Classic, Managers, Middleware
+from langchain_memory import HAS_LANGMEM, HAS_MIDDLEWARE
 
 from hymem_testing.conformance import Conformance
 
@@ -16,3 +17,8 @@ class TestClassic(Conformance):
 @pytest.mark.skipif(not HAS_MIDDLEWARE, reason="there is no middleware before 1.0")
 class TestMiddleware(Conformance):
     adapter = Middleware
+
+
+@pytest.mark.skipif(not HAS_LANGMEM, reason="langmem is not in this cell")
+class TestManagers(Conformance):
+    adapter = Managers

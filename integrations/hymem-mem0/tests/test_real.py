@@ -15,6 +15,8 @@ from mem0_bank import ADDITIVE, Bank, check_wire
 import hymem_mem0
 from hymem_testing.metrics import answered
 
+pytestmark = pytest.mark.hymem_real
+
 SMALL = {
     "structured_output": "always",
     "max_tokens": 200,

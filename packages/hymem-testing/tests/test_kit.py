@@ -13,6 +13,8 @@ import pytest
 from hymem_testing.double import Double
 from hymem_testing.embeddings import DIMENSIONS, embed_words
 
+pytestmark = pytest.mark.hymem_real
+
 NO_THINK = {"chat_template_kwargs": {"reasoning_effort": "no_think"}}
 pytest_plugins = ("pytester",)
 

@@ -14,6 +14,8 @@ import pytest
 
 from hymem_testing.metrics import answered
 
+pytestmark = pytest.mark.hymem_real
+
 NO_THINK = {"chat_template_kwargs": {"reasoning_effort": "no_think"}}
 HELLO = [{"role": "user", "content": "Say hello."}]
 FACTS = {

@@ -84,6 +84,7 @@ class Answering(LocalServer):
 # -- the server ----------------------------------------------------------------------------------
 
 
+@pytest.mark.hymem_real
 def test_all_is_well(found, hymem_writer):
     assert found(hymem_writer.base_url) == {}
     assert "no_think is heeded" in found.facts
@@ -158,6 +159,7 @@ def test_window_unknown_and_untested_server(found, hymem_double):
     assert "gateway" in found.facts
 
 
+@pytest.mark.hymem_real
 def test_kwargs_dropped_before_a_template_that_minds(found, hymem_server):
     with Gateway(hymem_server.url, drop=("chat_template_kwargs",)) as gateway:
         finding = found(gateway.base_url)["chat-refused"]

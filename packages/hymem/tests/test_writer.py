@@ -29,6 +29,7 @@ QUICKSTART = [
 GOOD = '{"memories": ["Lives in Oslo"]}'
 
 
+@pytest.mark.hymem_real
 def test_the_quickstart_through_the_plain_client(hymem_server):
     """What the model card shows, against the server itself."""
     with openai.OpenAI(base_url=hymem_server.base_url, api_key="EMPTY") as client:
@@ -48,6 +49,7 @@ def test_the_quickstart_through_the_plain_client(hymem_server):
                 )
 
 
+@pytest.mark.hymem_real
 def test_the_quickstart_through_the_writer(hymem_writer):
     writer = Writer(
         base_url=hymem_writer.base_url,

@@ -59,11 +59,7 @@ HISTORY = CallSite(
 MEMORIES = CallSite(
     id="langchain.memories",
     side="write",
-    where=(
-        f"{MANAGERS}:MemoryManager.invoke",
-        f"{MANAGERS}:MemoryManager.ainvoke",
-        f"{MANAGERS}:create_thread_extractor",
-    ),
+    where=(f"{MANAGERS}:MemoryManager", f"{MANAGERS}:create_thread_extractor"),
     contract=contracts.MEMORIES,
     after_failure="unchanged",
 )
@@ -102,19 +98,18 @@ CALL_SITES = (
     CallSite(
         id="langchain.search",
         side="read",
-        where=(
-            f"{MANAGERS}:MemoryStoreManager.invoke",
-            f"{MANAGERS}:MemoryStoreManager.ainvoke",
-            f"{MANAGERS}:create_memory_searcher",
-        ),
+        where=(f"{MANAGERS}:MemoryStoreManager", f"{MANAGERS}:create_memory_searcher"),
     ),
     CallSite(
         id="langchain.prompts",
         side="read",
         where=(
-            "langmem.prompts.gradient:create_gradient_prompt_optimizer",
-            "langmem.prompts.metaprompt:create_metaprompt_optimizer",
+            "langmem.prompts.gradient:GradientPromptOptimizer",
+            "langmem.prompts.metaprompt:MetaPromptOptimizer",
+            "langmem.prompts.optimization:MultiPromptOptimizer",
+            "langmem.prompts.stateful:update_general",
             "langmem.prompts.stateless:PromptMemory",
+            "langmem.prompts.stateless:PromptMemoryMultiple",
         ),
     ),
     CallSite(

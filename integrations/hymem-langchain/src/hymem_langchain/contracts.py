@@ -247,9 +247,16 @@ def _in_json(reply: RawReply) -> RawReply:
     return RawReply(json.dumps(made), (), reply.finish_reason)
 
 
-def calls(tools: Sequence[Mapping[str, Any]], *, required: bool, native: bool, skips: bool) -> Calls:
-    """Of `tools`, as the OpenAI API has them, at least one if `required`. `native`: the server parses
-    them, and text instead of a call is an answer. `skips`: none at all changes nothing."""
+def calls(
+    tools: Sequence[Mapping[str, Any]],
+    *,
+    required: bool = False,
+    native: bool = False,
+    skips: bool = True,
+    most: int = MAX_ITEMS,
+) -> Calls:
+    """Of `tools`, as the OpenAI API has them, at least one if `required`, and `most` at most. `native`:
+    the server parses them, and text instead of a call is an answer. `skips`: none at all changes nothing."""
     functions = {tool["function"]["name"]: tool["function"] for tool in tools}
 
     def check(value: JSON, facts: CallFacts) -> Parsed[list[Call]] | Violation:
@@ -262,7 +269,7 @@ def calls(tools: Sequence[Mapping[str, Any]], *, required: bool, native: bool, s
 
     return Calls(
         name="calls",
-        schema=None if native else _calls_schema(functions, required=required),
+        schema=None if native else _calls_schema(functions, least=int(required), most=most),
         keys=_CALLS,
         check=check,
         render=lambda made: "",
@@ -332,7 +339,7 @@ def in_words(tools: Sequence[Mapping[str, Any]], *, required: bool) -> str:
     )
 
 
-def _calls_schema(functions: Mapping[str, Any], *, required: bool) -> dict[str, JSON]:
+def _calls_schema(functions: Mapping[str, Any], *, least: int, most: int) -> dict[str, JSON]:
     """Of the whole reply. Without `strict` arguments this is what a server can hold it to."""
     definitions: dict[str, JSON] = {}
     kinds = []
@@ -351,8 +358,7 @@ def _calls_schema(functions: Mapping[str, Any], *, required: bool) -> dict[str, 
             }
         )
     schema = list_schema("calls", {"anyOf": kinds})
-    if required:
-        schema["properties"]["calls"]["minItems"] = 1
+    schema["properties"]["calls"] |= {"minItems": least, "maxItems": most}
     return {**schema, "$defs": definitions} if definitions else schema
 
 
@@ -379,7 +385,7 @@ def _bounded(schema: JSON, function: str) -> JSON:
     return made
 
 
-MEMORIES = calls([], required=False, native=False, skips=True)
+MEMORIES = calls([])
 """What langmem's managers are answered; which functions there are stands in each request."""
 
 TEXT = FREE_TEXT

@@ -221,6 +221,14 @@ class ChatHyMemory(BaseChatOpenAI):  # type: ignore[misc]  # it is not looked in
         """Itself: the writer has tries of its own, within one time budget, and one event for all."""
         return self
 
+    def stream(self, *args: Any, **kwargs: Any) -> Iterator[AIMessageChunk]:
+        for message in super().stream(*args, **kwargs):  # which it gives whole, not being streamed
+            yield _chunk_of(message)
+
+    async def astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[AIMessageChunk]:
+        async for message in super().astream(*args, **kwargs):
+            yield _chunk_of(message)
+
     def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
         """One checked reply, in one piece: nothing of a reply that is refused may get out before."""
         yield _as_chunk(self._generate(*args, **kwargs))
@@ -434,11 +442,13 @@ class _Asking:
         if not tools:
             return self.site.contract
         self.required = choice not in (None, "auto")
+        one = isinstance(choice, Mapping) or self.payload.get("parallel_tool_calls") is False
         return contracts.calls(
             tools,
             required=self.required,
             native=self.model.tool_mode == "native",
             skips=not self.required or (self.opened is not None and self.opened.facts.skips),
+            **({"most": 1} if one else {}),
         )
 
     def _facts(self) -> CallFacts:
@@ -567,13 +577,23 @@ def _as_result(answer: Any) -> ChatResult:
 
 def _as_chunk(result: ChatResult) -> ChatGenerationChunk:
     generation = result.generations[0]
-    message = generation.message
+    return ChatGenerationChunk(
+        message=_chunk_of(generation.message), generation_info=generation.generation_info
+    )
+
+
+def _chunk_of(message: AIMessage) -> AIMessageChunk:
+    if isinstance(message, AIMessageChunk):
+        return message
     known = {name: getattr(message, name) for name in ("id", "usage_metadata", "response_metadata")}
     calls = [
         {"name": each["name"], "args": json.dumps(each["args"]), "id": each["id"], "index": at}
         for at, each in enumerate(message.tool_calls)
     ]
-    chunk = AIMessageChunk(
-        content=message.content, additional_kwargs=message.additional_kwargs, tool_call_chunks=calls, **known
+    return AIMessageChunk(
+        content=message.content,
+        additional_kwargs=message.additional_kwargs,
+        tool_call_chunks=calls,
+        **known,
+        **({"chunk_position": "last"} if "chunk_position" in AIMessageChunk.model_fields else {}),
     )
-    return ChatGenerationChunk(message=chunk, generation_info=generation.generation_info)

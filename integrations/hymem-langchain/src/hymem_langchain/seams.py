@@ -97,15 +97,18 @@ def _imported(module: str, name: str) -> Any:
 
 
 def _registry() -> list[Patch]:
-    """Before 1.2.12, and in `langchain_classic`, the providers stand in a chain of `if`."""
+    """Before 1.2.12, and in `langchain_classic`, the providers stand in a chain of `if`. Routing does not
+    need the name: what has neither does without."""
     patches = []
     for home in REGISTRIES:
         table = _imported(home, "_BUILTIN_PROVIDERS")
         if table is not None:
             place = Entry(table, PROVIDER, f"{home}:_BUILTIN_PROVIDERS[{PROVIDER!r}]")
             patches.append(Patch(place, lambda _: _KNOWN, needed=False))
-        elif home in sys.modules:
-            patches.append(Patch(Attribute(sys.modules[home], "_init_chat_model_helper"), _by_name))
+        elif hasattr(sys.modules.get(home), "_init_chat_model_helper"):
+            patches.append(
+                Patch(Attribute(sys.modules[home], "_init_chat_model_helper"), _by_name, needed=False)
+            )
     return patches
 
 
@@ -196,10 +199,10 @@ def _of_managers(switch: Switch) -> list[Patch]:
     if module is None or manager is None:
         return []
     return [
+        Patch(Attribute(of_store, "_build_phase_manager"), _attached_alike),
         Patch(Attribute(module, "create_extractor"), _extractors(switch)),
         *(Patch(Attribute(manager, name), _within(switch, _managing)) for name in ("invoke", "ainvoke")),
         _routed_attribute(switch, manager, "model"),
-        Patch(Attribute(of_store, "_build_phase_manager"), _attached_alike),
     ]
 
 
@@ -210,7 +213,7 @@ def _of_running_summaries(switch: Switch) -> list[Patch]:
         return []
     defined, offered = sys.modules[RUNNING], sys.modules[RUNNING.rpartition(".")[0]]
     patches = [
-        Patch(Attribute(home, name), _summarising(switch))
+        Patch(Attribute(home, name), _summarising(switch), needed=home is defined)
         for home in (defined, offered)
         for name in ("summarize_messages", "asummarize_messages")
         if home is defined or hasattr(home, name)

@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "hymem_short: of the few that are run where the whole would be too long"
     )
+    config.addinivalue_line("markers", "hymem_real: reads what a server itself says, so run it on a real one")
     config.addinivalue_line("markers", "hymem_recorded: keeps what it measures, if HYMEM_TEST_RECORD says so")
 
 

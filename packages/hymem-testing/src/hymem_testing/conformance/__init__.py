@@ -401,7 +401,7 @@ class Conformance(Structure):
         places = [patch.place for patch in patches if patch.needed and hasattr(patch.place, "owner")]
         own = [place for place in places if place.name.startswith(stage.framework.framework)]
         place = (own or places)[0]
-        copy = renamed(place.owner.__module__, place.attribute, stage.place / "renamed")
+        copy = renamed(place.name.partition(":")[0], place.attribute, stage.place / "renamed")
         stage.framework.script(stage.main, [CAT])
         found, _ = stage.run(
             "without_a_seam", copy, configuration=stage.before(), watched=stage.watched, environ=stage.environ
