@@ -33,7 +33,7 @@ def test_a_cell_is_a_row_of_pins_on_one_python(cell):
 
 
 def test_every_test_has_the_ends_of_each_group():
-    chosen = {cell.name: short for cell, short in matrix.for_every_test()}
+    chosen = {cell.name: short for cell, short in matrix.for_every_test().items()}
     assert chosen["mem0-0.1.118-py310"] is True
     assert chosen["mem0-2.2.1-py313"] is False
     assert {name for name, short in chosen.items() if name.startswith("core") and not short} == {
