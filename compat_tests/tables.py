@@ -116,6 +116,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "compatibility": compatibility,
     "mem0-versions": lambda: versions("mem0"),
     "mem0-call-sites": lambda: call_sites("hymem_mem0", "Mem0"),
+    "llama-index-versions": lambda: versions("llama-index"),
+    "llama-index-call-sites": lambda: call_sites("hymem_llama_index", "LlamaIndex"),
     "langchain-versions": lambda: versions("langchain"),
     "langchain-call-sites": lambda: call_sites("hymem_langchain", "LangChain"),
     **{

@@ -223,3 +223,34 @@ def test_messages_of_agents(chat, hymem_writer):
     roles = {each["role"] for each in hymem_writer.chats[0].json["messages"]}
     assert roles <= {"user", "assistant", "system"}
     assert "rain" in json.dumps(hymem_writer.chats[0].json)
+
+
+def test_any_way_to_say_which_function(chat, hymem_writer):
+    """trustcall #64: a model that does not know `tool_choice="any"`. And Anthropic's form of a name."""
+    from langchain_core.runnables import RunnableBinding
+
+    class Place(BaseModel):
+        town: str
+
+    hymem_writer.reply(None, '{"calls": [{"name": "Place", "arguments": {"town": "Oslo"}}]}')
+    choices = [
+        "any",
+        "required",
+        "auto",
+        True,
+        "Place",
+        {"type": "tool", "name": "Place"},
+        {"type": "allowed_tools"},
+    ]
+    for choice in choices:
+        tools = [Place] if choice is True else [Person, Place]
+        bound = chat().bind_tools(tools)
+        if choice != "auto":
+            bound = (
+                bound.bind(tool_choice=choice)
+                if isinstance(choice, dict)
+                else chat().bind_tools(tools, tool_choice=choice)
+            )
+        assert isinstance(bound, RunnableBinding)
+        assert isinstance(bound.bound, ChatHyMemory)
+        assert bound.invoke("x").tool_calls[0]["args"] == {"town": "Oslo"}

@@ -10,7 +10,7 @@ from adapter import USERS_KEY
 from langchain_memory import HOME, memory_class, summary_of
 
 import hymem_langchain
-from hymem import WriterUnavailable
+from hymem import ReplyRejected, WriterUnavailable
 from hymem_langchain import ChatHyMemory
 
 OSLO = ({"input": "I live in Oslo."}, {"output": "I see."})
@@ -202,3 +202,45 @@ def test_attaching_finds_the_memories_inside(main, hymem_writer):
         assert handle.stats().writes == 1
     with pytest.raises(TypeError, match="attach"):
         hymem_langchain.attach(main)
+
+
+def test_messages_of_another_conversation_are_never_offered(main, hymem_writer, hymem_main):
+    """`predict_new_summary` by itself, for whoever's messages; what was cleared; a main model that fails."""
+    from langchain_core.messages import HumanMessage
+
+    ann, bob = [HumanMessage("ANN: my PIN is 1234")], [HumanMessage("BOB: hello")]
+    ChatHyMemory(base_url=hymem_writer.base_url)  # registers, and routes nothing
+    for routed, proxy in ((False, hymem_main), (True, hymem_writer)):
+        if routed:
+            hymem_langchain.enable(base_url=hymem_writer.base_url)
+        memory = memory_class("ConversationSummaryMemory")(llm=main)
+        down(proxy)
+        with pytest.raises(Exception):  # noqa: B017  # the main model's own, or hymem's
+            memory.predict_new_summary(ann, "")
+        with pytest.raises(Exception):  # noqa: B017
+            memory.save_context({"input": ann[0].content}, {"output": "I see."})
+        memory.clear()
+        proxy.clear()
+        proxy.reply(None, "Said hello.")
+        memory.predict_new_summary(bob, "")
+        memory.save_context({"input": bob[0].content}, {"output": "Hello."})
+        assert all("PIN" not in sent.text for sent in proxy.chats)
+
+
+def test_what_comes_while_a_summary_is_waited_for_stays(enabled, main, hymem_writer):
+    from langchain_core.messages import HumanMessage
+
+    enabled()
+    memory = memory_class("ConversationSummaryBufferMemory")(llm=main, max_token_limit=15)
+    memory.chat_memory.messages += [HumanMessage("one"), HumanMessage("two")]
+
+    def failing(body):
+        memory.chat_memory.messages.append(HumanMessage("meanwhile"))
+        return ""
+
+    hymem_writer.reply(None, failing)
+    with pytest.raises(ReplyRejected):
+        memory.prune()
+    said = [each.content for each in memory.chat_memory.messages]
+    assert said[:2] == ["one", "two"]
+    assert "meanwhile" in said

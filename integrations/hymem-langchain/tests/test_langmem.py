@@ -22,7 +22,7 @@ from langmem.short_term import RunningSummary, SummarizationNode, asummarize_mes
 from pydantic import BaseModel, ConfigDict, Field
 
 import hymem_langchain
-from hymem import HymemError, ReplyRejected, WriterUnavailable
+from hymem import HymemError, ReplyRejected, Writer, WriterUnavailable
 from hymem_langchain import ChatHyMemory
 
 WAYS = ("sync", "async")
@@ -478,3 +478,119 @@ def test_disabled_all_of_it_is_as_it_was(main, hymem_writer, hymem_main):
     create_memory_manager(main).invoke({"messages": SAID})
     assert len(hymem_main.chats) == 1
     assert hymem_writer.chats == []
+
+
+# -- what a second look found --------------------------------------------------------------------
+
+
+def test_a_thread_extractor_follows_each_switch(main, hymem_writer):
+    hymem_writer.reply(None, calls(("SummarizeThread", {"title": "Oslo", "summary": "In Oslo."})))
+    hymem_langchain.register()
+    extractor = create_thread_extractor(main)
+    for _ in range(2):
+        hymem_langchain.enable(base_url=hymem_writer.base_url)
+        assert extractor.invoke({"messages": SAID}).summary == "In Oslo."
+        hymem_langchain.disable()
+        hymem_langchain.register()
+        with pytest.raises(IndexError):  # the main model, in prose
+            extractor.invoke({"messages": SAID})
+    writer = Writer(base_url=hymem_writer.base_url, framework="langchain")
+    for _ in range(2):
+        with hymem_langchain.attach(extractor, writer):
+            assert extractor.invoke({"messages": SAID}).summary == "In Oslo."
+    assert len(hymem_writer.chats) == 4
+
+
+class Profile(BaseModel):
+    likes: str
+    town: str
+
+
+KNOWN = [("1", "Profile", {"likes": "tea", "town": "Bergen"})]
+
+
+def test_two_patches_of_one_document_are_both_kept(manager, hymem_writer, events):
+    """trustcall applies each to what was there before, and langmem keeps the last."""
+    hymem_writer.reply(None, calls(patch("1", "rain", path="/likes"), patch("1", "Oslo", path="/town")))
+    made = manager(schemas=[Profile])
+    (memory,) = made.invoke({"messages": SAID, "existing": KNOWN})
+    assert memory.content == Profile(likes="rain", town="Oslo")
+    hymem_writer.clear()
+    hymem_writer.reply(None, calls(patch("1", "rain", path="/likes"), patch("1", "x", path="/no/such")))
+    (memory,) = made.invoke({"messages": SAID, "existing": KNOWN})
+    assert memory.content == Profile(likes="rain", town="Bergen")
+    assert events[-1].outcome == "partial"
+
+
+@pytest.mark.parametrize(
+    ("existing", "document"), [([(1, "Memory", {"content": "x"})], 1), ([("1", "Memory", {})], "1")]
+)
+def test_a_change_that_trustcall_would_forget_is_an_error(manager, hymem_writer, existing, document):
+    hymem_writer.reply(None, calls(patch(document, "Lives in Oslo", op="add")))
+    made = manager()
+    with pytest.raises(ReplyRejected):
+        made.invoke({"messages": SAID, "existing": existing})
+
+
+class Example(BaseModel):
+    text: str
+
+
+class Procedure(BaseModel):
+    rule: str
+    examples: list[Example]
+    default: Example | None = None
+
+
+def test_fields_that_are_called_as_words_of_json_schema(manager, hymem_writer):
+    procedure = {"rule": "Ask first.", "examples": [{"text": "May I?"}]}
+    hymem_writer.reply(None, calls(("Procedure", procedure)))
+    (made,) = manager(schemas=[Procedure]).invoke({"messages": SAID})
+    assert made.content == Procedure(**procedure)
+    schema = hymem_writer.chats[0].json["response_format"]["json_schema"]["schema"]
+    named = re.findall(r'"\$ref": "#/\$defs/([^"]+)"', json.dumps(schema))
+    assert set(named) == {"Procedure.Example"} <= set(schema["$defs"])
+    arguments = schema["properties"]["calls"]["items"]["anyOf"][0]["properties"]["arguments"]
+    assert "maxLength" not in json.dumps(arguments)  # what a server closes at a bound would look whole
+
+
+def is_repair(body):
+    return "PatchFunctionErrors" in str(body["messages"][0])
+
+
+WRONG = ("Person", {"name": "Ann", "jobs": [{"title": "sailor", "since": 20}]})
+
+
+def test_a_repair_that_fails_is_skipped_and_the_other_calls_are_kept(manager, hymem_writer, events):
+    hymem_writer.reply(None, calls(WRONG, ("Place", {"town": "Oslo"})))
+    hymem_writer.reply(is_repair, status=500, body={})
+    made = manager(schemas=[Person, Place], settings={"on_failure": "skip"}).invoke({"messages": SAID})
+    assert [memory.content for memory in made] == [Place(town="Oslo")]
+    assert [event.outcome for event in events] == ["ok", "failed"]
+
+
+def test_as_many_repairs_as_the_user_says(manager, hymem_writer):
+    def repaired(value):
+        def made(body):
+            document = re.search(r"json_doc_id=\[(\w+)\]", str(body["messages"]))[1]
+            changed = [{"op": "replace", "path": "/jobs/0/since", "value": value}]
+            arguments = {"json_doc_id": document, "planned_edits": "", "patches": changed}
+            return calls(("PatchFunctionErrors", arguments))
+
+        return made
+
+    hymem_writer.reply(None, calls(WRONG))
+    hymem_writer.reply(is_repair, repaired(2020))
+    hymem_writer.reply(is_repair, repaired(30), times=3)
+    config = {"configurable": {"max_attempts": 6}, "recursion_limit": 100}
+    (made,) = manager(schemas=[Person]).invoke({"messages": SAID}, config=config)
+    assert made.content.jobs[0].since == 2020
+
+
+def test_a_summary_that_is_skipped_where_nothing_is_registered_is_an_error(hymem_writer):
+    """There, an empty answer would be kept."""
+    hymem_writer.reply(None, status=500, body={})
+    model = ChatHyMemory(base_url=hymem_writer.base_url, on_failure="skip")
+    hymem_langchain.disable()
+    with pytest.raises(WriterUnavailable):
+        summarize_messages(LONG, running_summary=None, model=model, **LIMITS)

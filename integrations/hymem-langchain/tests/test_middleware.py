@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from adapter import USERS_KEY
-from langchain_memory import HAS_ASYNC_MIDDLEWARE, HAS_MIDDLEWARE, middleware
+from langchain_memory import HAS_ASYNC_MIDDLEWARE, HAS_MIDDLEWARE, HAS_SUMMARIZER, middleware
 
 if not HAS_MIDDLEWARE:
     pytest.skip("there is no middleware before 1.0", allow_module_level=True)
@@ -34,6 +34,8 @@ def main(hymem_main):
 def made(request, main, hymem_writer):
     """A middleware whose summaries the writer writes, in one of the three ways."""
 
+    handles = []
+
     def make(**settings):
         given = {"base_url": hymem_writer.base_url, **settings}
         if request.param == "given":
@@ -43,10 +45,12 @@ def made(request, main, hymem_writer):
         if request.param == "enabled":
             hymem_langchain.enable(**given)
         else:
-            hymem_langchain.attach(of_main, **given)
+            handles.append(hymem_langchain.attach(of_main, **given))
         return of_main
 
-    return make
+    yield make
+    for handle in handles:
+        handle.disable()
 
 
 def shortened(memory, way):
@@ -100,3 +104,42 @@ def test_when_to_summarise_is_decided_with_the_agents_model(made, main):
     memory = made()
     if not isinstance(memory.model, ChatHyMemory):  # before 1.4.5 there is one model for both
         assert memory.model is main
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_agent_that_was_made_before(main, hymem_writer, way):
+    """It keeps the method that deletes: it is told so, and nothing is deleted."""
+    agent = create_agent(main, middleware=[middleware(main)])
+    hymem_writer.reply(None, status=500, body={})
+    hymem_langchain.enable(base_url=hymem_writer.base_url, on_failure="skip")
+    given = {"messages": list(LONG)}
+    with pytest.raises(HymemError, match="after that"):
+        agent.invoke(given) if way == "sync" else asyncio.run(agent.ainvoke(given))
+
+
+@pytest.mark.skipif(not HAS_SUMMARIZER, reason="there is one model for both before 1.4.5")
+def test_a_summarizer_with_another_behind_it(main, hymem_writer, hymem_main):
+    from langchain_core.output_parsers import StrOutputParser
+
+    hymem_writer.reply(None, status=500, body={})
+    hymem_main.reply(None, "By the main model")
+    writer = ChatHyMemory(base_url=hymem_writer.base_url)
+    made = middleware(main, writer.with_fallbacks([main]) | StrOutputParser())
+    assert "By the main model" in made.before_model({"messages": list(LONG)}, None)["messages"][1].content
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_langchains_cache_keeps_no_answer_of_a_write(made, hymem_writer, way):
+    from langchain_core.caches import InMemoryCache
+    from langchain_core.globals import set_llm_cache
+
+    set_llm_cache(InMemoryCache())
+    try:
+        hymem_writer.reply(None, status=500, body={})
+        memory = made(on_failure="skip")
+        assert shortened(memory, way) is None
+        hymem_writer.clear()
+        hymem_writer.reply(None, "Lives in Oslo.")
+        assert "Lives in Oslo." in shortened(memory, way)["messages"][1].content
+    finally:
+        set_llm_cache(None)

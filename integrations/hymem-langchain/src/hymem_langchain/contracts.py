@@ -6,6 +6,7 @@ a label or a fence becomes an entity, and a triple that is written otherwise is 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,6 @@ from typing import Any
 from hymem.contract import (
     FREE_TEXT,
     MAX_ITEMS,
-    MAX_TEXT,
     CallFacts,
     Contract,
     Item,
@@ -27,6 +27,7 @@ from hymem.contract import (
     list_schema,
 )
 from hymem.decode import JSON, Undecodable, decode, salvage, without_thoughts
+from hymem.plan import NO_FACTS
 
 NONE = "NONE"
 TRIPLE_DELIMITER = "<|>"
@@ -215,6 +216,8 @@ Call = dict[str, Any]
 PATCH, REMOVE, DONE = "PatchDoc", "RemoveDoc", "Done"
 """trustcall's own functions, which change and delete what `CallFacts.offered` has, and langmem's, which
 ends a write of several steps."""
+REPAIR = "PatchFunctionErrors"
+"""What trustcall has a call repaired with that is not of its schema."""
 
 
 _CALLS = ("calls", "tool_calls", "function_calls")
@@ -263,6 +266,10 @@ def calls(
         alone = isinstance(value, dict) and not any(key in value for key in _CALLS)
         listed = [_named_call(value, functions)] if alone else value
         parsed = checked_items(listed, _CALLS, lambda each: _call(each, functions, facts))
+        if isinstance(parsed, Parsed) and facts.offered and PATCH in functions:
+            parsed.value, dropped = _one_patch_each(parsed.value, facts)
+            parsed.kept -= dropped
+            parsed.dropped += dropped
         if isinstance(parsed, Parsed) and required and not parsed.value:
             return Violation("$", f"a call of {' or '.join(functions)}", "none")
         return parsed
@@ -304,7 +311,7 @@ def _call(value: JSON, functions: Mapping[str, Any], facts: CallFacts) -> Item[C
     if name not in functions or not isinstance(given, dict):
         return None
     changed = value.keys() != {"name", "arguments"}
-    changes = name in (PATCH, REMOVE) and bool(facts.offered)
+    changes = name in (PATCH, REMOVE) and facts is not NO_FACTS
     if changes:
         document = str(given.get("json_doc_id")).strip()
         changed |= document != given.get("json_doc_id")
@@ -318,15 +325,42 @@ def _call(value: JSON, functions: Mapping[str, Any], facts: CallFacts) -> Item[C
 
 
 def _can_be_patched(document: str, arguments: JSON) -> bool:
-    """Judged by trustcall itself, which writes one that cannot be to its log, and forgets it."""
+    """Judged by trustcall itself, which writes one that cannot be to its log, and forgets it; and forgets
+    every one of a document in which there is nothing."""
     from trustcall import _base
 
+    now = json.loads(document)
     try:
         patches = _base._ensure_patches(arguments)
-        _base._apply_patch(json.loads(document), patches)
+        _base._apply_patch(now, patches)
     except Exception:  # whatever its JSON patches raise
         return False
-    return bool(patches) or arguments.get("patches") == []
+    return bool(now) and (bool(patches) or arguments.get("patches") == [])
+
+
+def _one_patch_each(made: list[Call], facts: CallFacts) -> tuple[list[Call], int]:
+    """Patches of one document as one, since trustcall applies each to what was there before, and langmem
+    keeps the last; and how many had to be left out."""
+    from trustcall import _base
+
+    merged: list[Call] = []
+    first: dict[str, Call] = {}
+    dropped = 0
+    for call in made:
+        given = call["arguments"]
+        document = given.get("json_doc_id")
+        if call["name"] != PATCH or document not in first:
+            merged.append(call)
+            if call["name"] == PATCH:
+                first[document] = call
+            continue
+        known = first[document]["arguments"]
+        both = {**known, "patches": [*_base._ensure_patches(known), *_base._ensure_patches(given)]}
+        if _can_be_patched(facts.offered[document], both):
+            first[document]["arguments"] = both
+        else:
+            dropped += 1
+    return merged, dropped
 
 
 def in_words(tools: Sequence[Mapping[str, Any]], *, required: bool) -> str:
@@ -347,8 +381,8 @@ def _calls_schema(functions: Mapping[str, Any], *, least: int, most: int) -> dic
         parameters = dict(function.get("parameters") or {"type": "object"})
         for key in ("$defs", "definitions"):
             for inner, schema in parameters.pop(key, {}).items():
-                definitions[f"{name}.{inner}"] = _bounded(schema, name)
-        properties = {"name": {"const": name}, "arguments": _bounded(parameters, name)}
+                definitions[f"{name}.{inner}"] = _placed(schema, name)
+        properties = {"name": {"const": name}, "arguments": _placed(parameters, name)}
         kinds.append(
             {
                 "type": "object",
@@ -365,28 +399,32 @@ def _calls_schema(functions: Mapping[str, Any], *, least: int, most: int) -> dic
 _REFERENCE = re.compile(r"^#/(?:\$defs|definitions)/")
 
 
-def _bounded(schema: JSON, function: str) -> JSON:
+def _placed(schema: JSON, function: str) -> JSON:
     """A function's schema inside that of the reply: what it refers to is at the top there, under the
-    function's name. A string or list without a bound gets one, see `hymem.contract.list_schema`."""
+    function's name."""
     if isinstance(schema, list):
-        return [_bounded(each, function) for each in schema]
+        return [_placed(each, function) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {
-        key: value if key in ("default", "examples", "enum", "const") else _bounded(value, function)
-        for key, value in schema.items()
-    }
+    made: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties" and isinstance(value, dict):  # whose keys are names
+            made[key] = {name: _placed(each, function) for name, each in value.items()}
+        else:
+            made[key] = value if key in ("default", "examples", "enum", "const") else _placed(value, function)
     if isinstance(made.get("$ref"), str):
         made["$ref"] = _REFERENCE.sub(f"#/$defs/{function}.", made["$ref"])
-    if made.get("type") == "string" and not made.keys() & {"enum", "const", "pattern", "format"}:
-        made.setdefault("maxLength", MAX_TEXT)
-    elif made.get("type") == "array":
-        made.setdefault("maxItems", MAX_ITEMS)
     return made
 
 
 MEMORIES = calls([])
 """What langmem's managers are answered; which functions there are stands in each request."""
+
+
+def never_skipped(contract: Contract[Any]) -> Contract[Any]:
+    """For an asker of whom nothing is known: an answer that changes nothing might be kept as it is."""
+    return dataclasses.replace(contract, unchanged=None)
+
 
 TEXT = FREE_TEXT
 """What is asked of the model by a caller that no catalogue knows: text that is whole."""

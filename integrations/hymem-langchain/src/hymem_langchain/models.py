@@ -15,12 +15,13 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from langchain_core.caches import BaseCache
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models.base import BaseLanguageModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable, RunnableBinding
+from langchain_core.runnables import Runnable, RunnableBinding, RunnableWithFallbacks
 from langchain_core.utils.function_calling import convert_to_json_schema
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
@@ -78,6 +79,8 @@ class ChatHyMemory(BaseChatOpenAI):  # type: ignore[misc]  # it is not looked in
     openai_api_base: str | None = Field(default=None, alias="base_url")
     openai_api_key: SecretStr | None = Field(default=None, alias="api_key")
     disable_streaming: bool = True
+    cache: BaseCache | bool | None = Field(default=False, exclude=True)
+    """Off: LangChain's cache would keep the answer of a write that was skipped, and give it again."""
     use_responses_api: bool | None = False
     tags: list[str] | None = Field(default_factory=NO_STREAM.copy, exclude=True)
     on_failure: Literal["raise", "skip", "fallback"] | None = None
@@ -255,9 +258,9 @@ def _make_known() -> None:
 
 
 def bound_of(model: Any) -> Any:
-    """The model that something is bound to."""
-    while isinstance(model, RunnableBinding):
-        model = model.bound
+    """The model that something is bound to, or that others stand behind."""
+    while isinstance(model, (RunnableBinding, RunnableWithFallbacks)):
+        model = model.bound if isinstance(model, RunnableBinding) else model.runnable
     return model
 
 
@@ -310,8 +313,9 @@ class Extractor(Runnable[Any, Any]):  # type: ignore[misc]  # it is not looked i
         with scope.writing(MEMORIES.id, self) as opened:
             skips = "tool_choice" not in self._given  # a thread's extractor has to have one
             opened.facts = contracts.Known(others=CallFacts(_documents(input)), skips=skips)
+            skips_all = writer.settings.on_failure == "skip" and skips
             try:
-                yield functools.partial(self._checked, opened, writer)
+                yield functools.partial(self._checked, opened, skips_all)
             except Exception as error:
                 if not opened.failures and type(error).__name__ != "GraphRecursionError":
                     raise
@@ -320,27 +324,29 @@ class Extractor(Runnable[Any, Any]):  # type: ignore[misc]  # it is not looked i
             raise failure
 
     @staticmethod
-    def _checked(opened: scope.Scope, writer: Writer, result: Any) -> Any:
-        if opened.failures:
-            raise opened.failures[0]
+    def _checked(opened: scope.Scope, skips: bool, result: Any) -> Any:
+        """Where writes are skipped, the calls that are as they should be are kept without the others."""
         asked = result["messages"][-1].tool_calls if result["messages"] else []
         lost = len(asked) - len(result["responses"])
-        if lost > 0:
+        failure: WriteError | None = opened.failures[0] if opened.failures else None
+        if failure is None and lost > 0:
             failure = _not_stored(f"of {len(asked)} calls {lost} are not of their schema")
-            if writer.settings.on_failure != "skip":
-                raise failure
+        if failure is not None and not skips:
+            raise failure
+        if failure is not None:
             log.error("%s", failure)
         return result
 
 
 log = logging.getLogger("hymem.langchain")
-STEPS = 10
-"""Of trustcall's graph: enough for a request and two repairs of its calls."""
 
 
 def _limited(config: Any) -> dict[str, Any]:
+    """trustcall's graph as long as its attempts are: two steps for a request, three for each repair."""
     given = dict(config or {})
-    return {**given, "recursion_limit": min(given.get("recursion_limit", STEPS), STEPS)}
+    attempts = (given.get("configurable") or {}).get("max_attempts", 3)
+    most = 1 + 3 * int(attempts)
+    return {**given, "recursion_limit": min(given.get("recursion_limit", most), most)}
 
 
 def _documents(input: Any) -> dict[str, str]:
@@ -349,9 +355,9 @@ def _documents(input: Any) -> dict[str, str]:
     rows = existing.items() if isinstance(existing, Mapping) else existing
     found = {}
     for row in rows:
-        if isinstance(row, (tuple, list)):
+        if isinstance(row, (tuple, list)) and isinstance(row[0], str):  # it compares with what a model writes
             document = row[-1].model_dump(mode="json") if isinstance(row[-1], BaseModel) else row[-1]
-            found[str(row[0])] = json.dumps(document, default=str)
+            found[row[0]] = json.dumps(document, default=str)
     return found
 
 
@@ -435,21 +441,32 @@ class _Asking:
             return contracts.structured(self.structured)
         tools, choice = self.payload.get("tools"), self.payload.get("tool_choice")
         if isinstance(choice, Mapping):
-            named = choice["function"]["name"]
-            tools = self.payload["tools"] = [each for each in tools if each["function"]["name"] == named]
+            named = _named(choice)
+            found = [each for each in tools or () if each["function"]["name"] == named]
+            tools = self.payload["tools"] = found or tools
         elif choice == "none":
             tools = self.payload["tools"] = None
         if not tools:
-            return self.site.contract
+            contract = self.site.contract
+            return (
+                contract if self.opened is not None or contract is None else contracts.never_skipped(contract)
+            )
         self.required = choice not in (None, "auto")
         one = isinstance(choice, Mapping) or self.payload.get("parallel_tool_calls") is False
         return contracts.calls(
             tools,
             required=self.required,
             native=self.model.tool_mode == "native",
-            skips=not self.required or (self.opened is not None and self.opened.facts.skips),
+            skips=self._may_be_skipped(tools),
             **({"most": 1} if one else {}),
         )
+
+    def _may_be_skipped(self, tools: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether an answer without a call changes nothing. Of a repair trustcall has to be told that
+        there is none; it then keeps the other calls."""
+        if any(each["function"]["name"] == contracts.REPAIR for each in tools):
+            return False
+        return not self.required or (self.opened is not None and self.opened.facts.skips)
 
     def _facts(self) -> CallFacts:
         known: contracts.Known | None = None if self.opened is None else self.opened.facts
@@ -499,13 +516,19 @@ class _Asking:
         return made
 
 
+def _named(choice: Mapping[str, Any]) -> Any:
+    """The function that a `tool_choice` names, in OpenAI's form or Anthropic's."""
+    function = choice.get("function")
+    return function.get("name") if isinstance(function, Mapping) else choice.get("name")
+
+
 def _with_tools(main: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """A main model that is told of functions in its own way, not in OpenAI's; and what else it is told."""
     tools, choice = kwargs.get("tools"), kwargs.get("tool_choice")
     if not tools:
         return main, kwargs
     if isinstance(choice, Mapping):
-        choice = choice["function"]["name"]
+        choice = _named(choice) or "any"
     more = {name: value for name, value in kwargs.items() if name not in _OF_TOOLS}
     return main.bind_tools(tools, tool_choice="any" if choice == "required" else choice), more
 
@@ -564,7 +587,7 @@ def _raw(answer: Any) -> RawReply:
         return RawReply(str(answer))
     content = answer.content
     if isinstance(content, list):
-        content = "".join(part.get("text", "") for part in content if isinstance(part, dict))
+        content = "".join(part if isinstance(part, str) else part.get("text", "") for part in content)
     made = [{"name": each["name"], "arguments": each["args"]} for each in getattr(answer, "tool_calls", ())]
     finish_reason = answer.response_metadata.get("finish_reason")
     return RawReply(content, tuple({"function": each} for each in made), finish_reason)

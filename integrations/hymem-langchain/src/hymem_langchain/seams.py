@@ -21,8 +21,6 @@ import functools
 import importlib.metadata
 import inspect
 import sys
-import threading
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,10 +29,11 @@ from packaging.version import Version
 
 from hymem import scope, standin
 from hymem.contract import CallFacts
-from hymem.errors import SettingsError
+from hymem.errors import SettingsError, WriteError
 from hymem.frameworks import KNOWN
 from hymem.integration import CallSite, Integration, Route
 from hymem.patching import MISSING, Attribute, Entry, Leftover, Patch, Switch
+from hymem.routing import Around, Attached, Given, Waiting, routed_attribute, within, writes_by_attribute
 from hymem.standin import StandIn
 from hymem.writer import Writer
 
@@ -133,7 +132,7 @@ def _of_summaries(switch: Switch, home: str) -> list[Patch]:
     if mixin is None:
         return []
     patches = [
-        Patch(Attribute(mixin, name), _within(switch, _summary))
+        Patch(Attribute(mixin, name), within(switch, _summary))
         for name in ("predict_new_summary", "apredict_new_summary")
     ]
     patches.append(_routed_attribute(switch, mixin, "llm"))
@@ -141,9 +140,7 @@ def _of_summaries(switch: Switch, home: str) -> list[Patch]:
     patches.append(_async_saving(switch, memory, _asummarise))
     buffered = _imported(f"{home}.summary_buffer", "ConversationSummaryBufferMemory")
     if buffered is not None:
-        patches += [
-            Patch(Attribute(buffered, name), _within(switch, _pruned)) for name in ("prune", "aprune")
-        ]
+        patches += [Patch(Attribute(buffered, name), within(switch, _pruned)) for name in ("prune", "aprune")]
     return patches
 
 
@@ -152,8 +149,8 @@ def _of_entities(switch: Switch, home: str) -> list[Patch]:
     if memory is None:
         return []
     return [
-        Patch(Attribute(memory, "load_memory_variables"), _within(switch, _asking(ENTITIES))),
-        Patch(Attribute(memory, "save_context"), _within(switch, _entity_summaries)),
+        Patch(Attribute(memory, "load_memory_variables"), within(switch, _asking(ENTITIES))),
+        Patch(Attribute(memory, "save_context"), within(switch, _entity_summaries)),
         _routed_attribute(switch, memory, "llm"),
         _async_saving(switch, memory),
     ]
@@ -164,7 +161,7 @@ def _of_triples(switch: Switch) -> list[Patch]:
     if memory is None or not hasattr(memory, "save_context"):  # a placeholder, without LangChain's own
         return []
     return [
-        Patch(Attribute(memory, "get_knowledge_triplets"), _within(switch, _asking(TRIPLES))),
+        Patch(Attribute(memory, "get_knowledge_triplets"), within(switch, _asking(TRIPLES))),
         _routed_attribute(switch, memory, "llm"),
         _async_saving(switch, memory),
     ]
@@ -174,12 +171,10 @@ def _of_middleware(switch: Switch) -> list[Patch]:
     middleware = _imported(MIDDLEWARE, "SummarizationMiddleware")
     if middleware is None:
         return []
-    methods: dict[str, Around] = {"_create_summary": _history, "before_model": _leaving_history}
+    methods = {"_create_summary": _histories(switch), "before_model": within(switch, _leaving_history)}
     if Version(importlib.metadata.version("langchain")) >= Version("1.1"):
-        methods |= {"_acreate_summary": _history, "abefore_model": _leaving_history}
-    patches = [
-        Patch(Attribute(middleware, name), _within(switch, around)) for name, around in methods.items()
-    ]
+        methods |= {"_acreate_summary": methods["_create_summary"], "abefore_model": methods["before_model"]}
+    patches = [Patch(Attribute(middleware, name), make) for name, make in methods.items()]
     return [*patches, *(_routed_attribute(switch, middleware, name) for name in ("model", "_summary_model"))]
 
 
@@ -201,7 +196,7 @@ def _of_managers(switch: Switch) -> list[Patch]:
     return [
         Patch(Attribute(of_store, "_build_phase_manager"), _attached_alike),
         Patch(Attribute(module, "create_extractor"), _extractors(switch)),
-        *(Patch(Attribute(manager, name), _within(switch, _managing)) for name in ("invoke", "ainvoke")),
+        *(Patch(Attribute(manager, name), within(switch, _managing)) for name in ("invoke", "ainvoke")),
         _routed_attribute(switch, manager, "model"),
     ]
 
@@ -223,37 +218,6 @@ def _of_running_summaries(switch: Switch) -> list[Patch]:
 
 # -- scopes --------------------------------------------------------------------------------------
 
-Given = tuple[tuple[Any, ...], dict[str, Any]]
-Around = Callable[..., contextlib.AbstractContextManager[Given]]
-
-
-def _within(switch: Switch, around: Around) -> Callable[[Any], Any]:
-    """What makes a method, sync or async, run within `around` of its arguments, which gives those to
-    call it with."""
-
-    def wrap(original: Any) -> Any:
-        if inspect.iscoroutinefunction(original):
-
-            @functools.wraps(original)
-            async def asynchronous(self: Any, *args: Any, **kwargs: Any) -> Any:
-                if not switch.on:
-                    return await original(self, *args, **kwargs)
-                with around(self, *args, **kwargs) as (given, named):
-                    return await original(self, *given, **named)
-
-            return asynchronous
-
-        @functools.wraps(original)
-        def sync(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not switch.on:
-                return original(self, *args, **kwargs)
-            with around(self, *args, **kwargs) as (given, named):
-                return original(self, *given, **named)
-
-        return sync
-
-    return wrap
-
 
 def _asking(site: CallSite) -> Around:
     @contextlib.contextmanager
@@ -274,20 +238,52 @@ def _entity_summaries(memory: Any, *args: Any, **kwargs: Any) -> Iterator[Given]
         yield args, kwargs
 
 
-class _LeaveHistory(Exception):
-    """A summary that failed and was skipped: nothing may be replaced by it."""
+class _LeaveHistory(WriteError):
+    """A summary that failed and was skipped: nothing may be replaced by it. Whoever replaces is ours, too,
+    and catches it; unless his agent was made before."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a summary failed and was to be skipped, but is asked for by code that cannot do without: an "
+            "agent that was made before hymem was enabled, say. Make the agent after that"
+        )
+        self.site = HISTORY.id
 
 
-@contextlib.contextmanager
-def _history(middleware: Any, *args: Any, **kwargs: Any) -> Iterator[Given]:
+def _histories(switch: Switch) -> Callable[[Any], Any]:
     """`_create_summary`: up to 1.3.14 it makes of an error the text of a summary."""
-    with scope.writing(HISTORY.id, middleware) as opened:
-        opened.facts = Known()
-        yield args, kwargs
-    if opened.failures:
-        raise opened.failures[0]
-    if opened.facts.skipped:
-        raise _LeaveHistory
+
+    def checked(opened: scope.Scope, summary: Any) -> Any:
+        if opened.facts.skipped:
+            raise _LeaveHistory
+        if opened.failures and str(summary).startswith("Error generating summary"):
+            raise opened.failures[0]
+        return summary
+
+    def wrap(original: Any) -> Any:
+        if inspect.iscoroutinefunction(original):
+
+            @functools.wraps(original)
+            async def _acreate_summary(self: Any, *args: Any, **kwargs: Any) -> Any:
+                if not switch.on:
+                    return await original(self, *args, **kwargs)
+                with scope.writing(HISTORY.id, self) as opened:
+                    opened.facts = Known()
+                    return checked(opened, await original(self, *args, **kwargs))
+
+            return _acreate_summary
+
+        @functools.wraps(original)
+        def _create_summary(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not switch.on:
+                return original(self, *args, **kwargs)
+            with scope.writing(HISTORY.id, self) as opened:
+                opened.facts = Known()
+                return checked(opened, original(self, *args, **kwargs))
+
+        return _create_summary
+
+    return wrap
 
 
 @contextlib.contextmanager
@@ -341,7 +337,7 @@ def _extractors(switch: Switch) -> Callable[[Any], Any]:
                 return original(llm, **given)
             from .models import Extractor
 
-            return Extractor(original, llm, given, lambda made, own: _model_for(made, own, switch))
+            return Extractor(original, llm, given, lambda made, own: _model_for(made, own, _ON))
 
         return create_extractor
 
@@ -354,9 +350,9 @@ def _attached_alike(original: Any) -> Any:
     @functools.wraps(original)
     def _build_phase_manager(self: Any, phase: Any) -> Any:
         made = original(self, phase)
-        known = _attached.get(id(self.memory_manager))
+        known = _attached.get(self.memory_manager)
         if known is not None:
-            _remember(made, *known)
+            _attached.add(made, *known)
         return made
 
     return _build_phase_manager
@@ -407,50 +403,63 @@ def _summarising(switch: Switch) -> Callable[[Any], Any]:
 
 # -- turns whose summary failed ------------------------------------------------------------------
 
-_waiting: dict[int, list[Any]] = {}
-_lock = threading.Lock()
+_turns = Waiting()
+"""Of a memory that keeps its messages: those whose summary failed, offered again with the next."""
+_skipped = Waiting()
+"""Of a buffer: those whose summary was skipped, until `prune` has put them back."""
 
 
-def _take_waiting(memory: Any) -> list[Any]:
-    with _lock:
-        return _waiting.pop(id(memory), [])
-
-
-def _keep_waiting(memory: Any, messages: list[Any]) -> None:
-    with _lock:
-        if id(memory) not in _waiting:
-            weakref.finalize(memory, _waiting.pop, id(memory), None)
-        _waiting[id(memory)] = messages
+def _still_there(memory: Any, messages: list[Any]) -> list[Any]:
+    """Those that are in the memory: not another conversation's, nor what was cleared since."""
+    kept = memory.chat_memory.messages if hasattr(memory, "chat_memory") else []
+    return [message for message in messages if message in kept]
 
 
 @contextlib.contextmanager
 def _summary(memory: Any, messages: Any, existing_summary: str) -> Iterator[Given]:
-    """`predict_new_summary`. Messages whose summary failed are offered again with the next:
-    `save_context` gives it the last two only."""
-    offered = [*_take_waiting(memory), *messages]
+    """`predict_new_summary`. Messages whose summary failed are offered again with the next: `save_context`
+    gives it the last two only. Others use it for conversations that are not the memory's own."""
+    own = _writer_of(memory) is not None
+    given = list(messages)
+    mine = own and bool(_still_there(memory, given))
+    waiting = _still_there(memory, _turns.take(memory)) if mine else []
+    offered = [*(each for each in waiting if not any(each is one for one in given)), *given]
     with scope.writing(SUMMARY.id, memory) as opened:
         opened.facts = Known([CallFacts({SUMMARY_NOW: existing_summary})])
         try:
             yield (offered, existing_summary), {}
         except BaseException:  # cancelled ones, too
-            _keep_waiting(memory, offered)
+            if mine:
+                _turns.keep(memory, _still_there(memory, offered))
             raise
     if opened.facts.skipped:
-        _keep_waiting(memory, offered)
+        if mine:
+            _turns.keep(memory, _still_there(memory, offered))
+        else:
+            _skipped.keep(memory, offered)
 
 
 @contextlib.contextmanager
 def _pruned(memory: Any, *args: Any, **kwargs: Any) -> Iterator[Given]:
-    """`prune`, which takes messages out before it has their summary: put back where there is none."""
+    """`prune`, which takes messages out before it has their summary: put back where there is none, before
+    those that have come since."""
+    if _writer_of(memory) is None:
+        yield args, kwargs
+        return
     before = list(memory.chat_memory.messages)
+
+    def put_back() -> None:
+        left = memory.chat_memory.messages
+        left[:0] = [each for each in before if not any(each is one for one in left)]
+
+    _skipped.take(memory)
     try:
         yield args, kwargs
     except BaseException:  # cancelled ones, too
-        _take_waiting(memory)
-        memory.chat_memory.messages[:] = before
+        put_back()
         raise
-    if _take_waiting(memory):
-        memory.chat_memory.messages[:] = before
+    if _skipped.take(memory):
+        put_back()
 
 
 def _async_saving(switch: Switch, memory: Any, save: Callable[..., Any] | None = None) -> Patch:
@@ -484,7 +493,7 @@ async def _asummarise(memory: Any) -> None:
 
 # -- whose model is asked ------------------------------------------------------------------------
 
-_attached: dict[int, tuple[Writer, Switch]] = {}
+_attached = Attached()
 
 
 def _writer_of(target: Any) -> Any:
@@ -494,8 +503,13 @@ def _writer_of(target: Any) -> Any:
     own = vars(target).get("llm")
     if isinstance(own, ChatHyMemory):
         return own.writer
-    attached = _attached.get(id(target))
+    attached = _attached.get(target)
     return attached[0] if attached else INTEGRATION.writer
+
+
+_ON = Switch()
+_ON.on = True
+"""Of what decides anew whenever it is asked."""
 
 
 def _model_for(target: Any, own: Any, switch: Switch, main: Any = None) -> Any:
@@ -503,10 +517,12 @@ def _model_for(target: Any, own: Any, switch: Switch, main: Any = None) -> Any:
     routed. `main` is asked where it falls back."""
     from .models import ChatHyMemory, bound_of
 
-    writer, switch = _attached.get(id(target)) or (INTEGRATION.writer, switch)
+    attached = _attached.get(target)
+    writer = attached[0] if attached else INTEGRATION.writer
     if writer is None or isinstance(bound_of(own), ChatHyMemory):
         return own
-    made = ChatHyMemory.around(own if main is None else main, writer, switch)
+    on = attached[1] if attached is not None and switch is not _ON else switch
+    made = ChatHyMemory.around(own if main is None else main, writer, on)
     kept = {name: value for name, value in getattr(own, "kwargs", {}).items() if name in _LIMITS}
     return made.bind(**kept) if kept else made
 
@@ -515,43 +531,14 @@ _LIMITS = ("max_tokens", "max_completion_tokens", "stop")
 """What is bound to a model and holds for any that takes its place."""
 
 
-def _remember(target: Any, writer: Writer, switch: Switch) -> None:
-    _attached[id(target)] = (writer, switch)
-    weakref.finalize(target, _attached.pop, id(target), None)
-
-
-class _RoutedModel:
-    """`llm` or `model` of a class that writes. Outside a write it is the object's own; unless the model
-    is there for nothing but writing (`only`), when the object is attached."""
-
-    def __init__(self, switch: Switch, name: str, only: bool) -> None:
-        self._switch = switch
-        self._name = name
-        self._only = only
-
-    def __get__(self, target: Any, owner: type | None = None) -> Any:
-        if target is None:
-            raise AttributeError(self._name)
-        try:
-            own = vars(target)[self._name]
-        except KeyError:
-            raise AttributeError(self._name) from None
-        opened = scope.current()
-        writes = opened is not None and opened.owner is target
-        if not self._switch.on or not (writes or (self._only and id(target) in _attached)):
-            return own
-        main = vars(target).get("model") if self._name == "_summary_model" else None
-        return _model_for(target, own, self._switch, main)
-
-    def __set__(self, target: Any, model: Any) -> None:
-        vars(target)[self._name] = model
-
-    def __delete__(self, target: Any) -> None:
-        del vars(target)[self._name]
-
-
 def _routed_attribute(switch: Switch, owner: Any, name: str, *, only: bool = False) -> Patch:
-    return Patch(Attribute(owner, name), lambda _: _RoutedModel(switch, name, only), needed=False)
+    """`only`: the model is there for nothing but writing."""
+
+    def choose(target: Any, own: Any) -> Any:
+        main = vars(target).get("model") if name == "_summary_model" else None
+        return _model_for(target, own, switch, main)
+
+    return routed_attribute(owner, switch, name, choose, lambda target: only and target in _attached)
 
 
 def routed(switch: Switch) -> list[Patch]:
@@ -571,17 +558,17 @@ def attach_to(target: Any, writer: Writer) -> Callable[[], list[Leftover]]:
             "chain that has one, a SummarizationMiddleware, or langmem's managers, thread extractor or "
             f"SummarizationNode, not {type(target).__name__}"
         )
-    if any(id(each) in _attached for each in found):
+    if any(each in _attached for each in found):
         raise SettingsError("this object's writes go to a writer already; disable() that first")
     switch = Switch()
     switch.on = True
     for each in found:
-        _remember(each, writer, switch)
+        _attached.add(each, writer, switch)
 
     def undo() -> list[Leftover]:
         switch.on = False
         for each in found:
-            _attached.pop(id(each), None)
+            _attached.remove(each)
         return []
 
     return undo
@@ -599,11 +586,7 @@ def _writing_in(target: Any) -> Any:
         inner = getattr(target, name, None)
         for each in inner if isinstance(inner, list) else [inner] if inner is not None else []:
             yield from _writing_in(each)
-    if isinstance(target, Extractor) or any(
-        isinstance(vars(base).get(name), _RoutedModel)
-        for base in type(target).__mro__
-        for name in ("llm", "model")
-    ):
+    if isinstance(target, Extractor) or writes_by_attribute(target):
         yield target
 
 

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 from . import transport
@@ -73,6 +73,21 @@ class Writer:
     def stats(self) -> Stats:
         """Sums over this writer's writes in this process."""
         return self._counters.read()
+
+    def max_model_len(self, seconds: float = 5.0) -> int | None:
+        """For how many tokens the server has room, prompt and reply together. None where it does not
+        say, or not within `seconds`."""
+        deadline = time.monotonic() + seconds
+        found = transport.ask(self._endpoint, deadline, "get", "/models", self._window_in)
+        return None if isinstance(found, TransportError) else found
+
+    def _window_in(self, answer: Any) -> int | None:
+        listed = answer.get("data") if isinstance(answer, Mapping) else None
+        for each in listed if isinstance(listed, list) else ():
+            if isinstance(each, Mapping) and each.get("id") == self.settings.model:
+                window = each.get("max_model_len")
+                return window if isinstance(window, int) else None
+        return None
 
     def note_unknown_site(self) -> int:
         """Count a write whose call site the catalogue does not know; how many there were."""
