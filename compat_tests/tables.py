@@ -124,6 +124,7 @@ TABLES: dict[str, Callable[[], str]] = {
         f"{framework}-{kind}": functools.partial(replies, framework, kind)
         for framework, kinds in {
             "mem0": ("extraction", "decision"),
+            "llama-index": ("facts", "condensed", "history"),
             "langchain": ("summary", "history", "entities", "triples", "memories", "changes"),
         }.items()
         for kind in kinds
