@@ -242,7 +242,7 @@ def _demos(session: nox.Session) -> None:
     locomo = ROOT.parent / "shared/data/locomo/locomo10.json"
     named = os.environ.get("HYMEM_TEST_LOCOMO", str(locomo))
     if Path(named).is_file():
-        session.run("python", "examples/demo.py", "--conversation", named)
+        session.run("python", "examples/demo.py", "--conversation", named, "--turns", "6")
     else:
         session.log("skipped the demo on a real conversation: LoCoMo's locomo10.json is not here")
 
