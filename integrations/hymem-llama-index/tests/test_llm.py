@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import pickle
 
 import pytest
@@ -159,3 +160,50 @@ def test_an_extractor_of_a_graph_that_is_given_it(llm, hymem_writer, hymem_main,
     asyncio.run(other.acall([TextNode(text="Alex lives in Oslo.")]))
     assert len(hymem_main.chats) == 1
     assert len(hymem_writer.chats) == before
+
+
+TRIPLET = {
+    "subject": {"type": "PERSON", "name": "Alex"},
+    "relation": {"type": "LIVES_IN"},
+    "object": {"type": "PLACE", "name": "Oslo"},
+}
+
+
+def schema_extractor(llm):
+    from typing import Literal
+
+    from llama_index.core.indices.property_graph import SchemaLLMPathExtractor
+
+    return SchemaLLMPathExtractor(
+        llm=llm,
+        possible_entities=Literal["PERSON", "PLACE"],
+        possible_relations=Literal["LIVES_IN"],
+        strict=False,
+        num_workers=1,
+    )
+
+
+def found_by(extractor):
+    from llama_index.core.schema import TextNode
+
+    (node,) = asyncio.run(extractor.acall([TextNode(text="Alex lives in Oslo.")]))
+    return [each.name for each in node.metadata.get("nodes", [])]
+
+
+@pytest.mark.parametrize("text", ["{}", "```json\n{}\n```", "<think>hm</think>{}"])
+def test_an_extractor_with_a_schema(llm, hymem_writer, text):
+    """run-llama #20790, #17677: a `tool_choice` without tools is refused by vLLM, and JSON in the text is
+    what a server without flags for tools answers."""
+    hymem_writer.reply(None, text.replace("{}", json.dumps({"triplets": [TRIPLET]})))
+    assert found_by(schema_extractor(llm())) == ["Alex", "Oslo"]
+    (sent,) = hymem_writer.chats
+    assert not sent.json.keys() & {"tools", "tool_choice"}
+
+
+def test_an_extractor_whose_reply_is_cut(llm, hymem_writer, events):
+    """run-llama #17424: zero triplets, and not a word. It is asked for again, with more room, and counted."""
+    whole = json.dumps({"triplets": [TRIPLET]})
+    hymem_writer.reply(None, whole)
+    hymem_writer.reply(lambda body: body["max_tokens"] <= 4096, whole[:40], finish_reason="length")
+    assert found_by(schema_extractor(llm())) == ["Alex", "Oslo"]
+    assert "recovered" in events[0].steps

@@ -190,6 +190,17 @@ def test_turns_with_tools_and_images(block, hymem_writer):
     assert "rain" in sent.text
 
 
+def test_a_batch_that_begins_in_the_middle(block, hymem_writer):
+    """run-llama #20256 and #23144: an assistant's turn first, and a system message that is flushed."""
+    hymem_writer.reply(None, facts_reply("Lives in Oslo"))
+    batch = [said("I see.", "assistant"), said("Be brief.", "system"), said("I live in Oslo.")]
+    asyncio.run(block().aput(batch))
+    roles = [message["role"] for message in hymem_writer.chats[0].json["messages"]]
+    assert "system" not in roles[1:]
+    assert roles[-1] == "user"
+    assert "Be brief." in hymem_writer.chats[0].text
+
+
 # -- switching on and off ------------------------------------------------------------------------
 
 
