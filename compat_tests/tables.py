@@ -46,7 +46,12 @@ def compatibility() -> str:
     return "\n".join(parts)
 
 
-_TITLES = {"core": "hymem, with openai", "mem0": "Mem0 (`mem0ai`)", "langchain": "LangChain (`langchain`)"}
+_TITLES = {
+    "core": "hymem, with openai",
+    "mem0": "Mem0 (`mem0ai`)",
+    "langchain": "LangChain (`langchain`)",
+    "llama-index": "LlamaIndex (`llama-index-core`)",
+}
 
 
 def _run(cell: matrix.Cell) -> str:
