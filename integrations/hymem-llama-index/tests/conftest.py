@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 sys.path.insert(0, os.path.dirname(__file__))
 
@@ -44,3 +45,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         for warning in ("DeprecationWarning", "ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
             item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure():
+    """What is still open when pytest ends is collected by it, under the filters of no test: LlamaIndex leaves
+    its SQLite connections open."""
+    warnings.simplefilter("ignore", ResourceWarning)
+    warnings.simplefilter("ignore", pytest.PytestUnraisableExceptionWarning)
