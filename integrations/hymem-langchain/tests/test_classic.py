@@ -217,7 +217,7 @@ def test_messages_of_another_conversation_are_never_offered(main, hymem_writer, 
         down(proxy)
         with pytest.raises(Exception):  # noqa: B017  # the main model's own, or hymem's
             memory.predict_new_summary(ann, "")
-        with pytest.raises(Exception):  # noqa: B017
+        with pytest.raises(Exception):  # noqa: B017  # as above
             memory.save_context({"input": ann[0].content}, {"output": "I see."})
         memory.clear()
         proxy.clear()

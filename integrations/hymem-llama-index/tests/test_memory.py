@@ -112,6 +112,32 @@ def test_a_write_that_is_cancelled_is_offered_again(block, hymem_writer):
     assert "I live in Oslo." in hymem_writer.chats[0].text
 
 
+def test_two_writes_at_once_that_fail_are_both_offered_again(block, hymem_writer):
+    hymem_writer.reply(None, status=500, body={}, delay=0.2)
+    made = block()
+
+    async def both():
+        texts = ("I live in Oslo.", "I have a cat.")
+        return await asyncio.gather(*(made.aput([said(each)]) for each in texts), return_exceptions=True)
+
+    assert all(isinstance(each, WriterUnavailable) for each in asyncio.run(both()))
+    hymem_writer.clear()
+    hymem_writer.reply("Oslo", facts_reply("Lives in Oslo"))
+    hymem_writer.reply("a cat", facts_reply("Has a cat"))
+    hymem_writer.reply("And now?", facts_reply())
+    asyncio.run(made.aput([said("And now?")]))
+    assert set(made.facts) == {"Lives in Oslo", "Has a cat"}
+
+
+def test_an_error_that_is_not_the_writers_is_let_out(block, hymem_writer):
+    """Only a condensation that failed is told in the log."""
+    hymem_writer.reply(None, facts_reply("Likes tea"))
+    made = block(facts=list(OLD), max_facts=2)
+    made.fact_condense_prompt_template = None
+    with pytest.raises(AttributeError):
+        asyncio.run(made.aput([said("I like tea.")]))
+
+
 OLD = ["Lives in Oslo", "Has a cat"]
 
 
@@ -221,7 +247,7 @@ def test_settings_are_not_touched(hymem_writer, monkeypatch):
         assert made.facts == ["Lives in Oslo"]
         assert Settings._llm is None
         hymem_llama_index.disable()
-        with pytest.raises(Exception):  # noqa: B017
+        with pytest.raises(Exception):  # noqa: B017  # as above
             FactExtractionMemoryBlock()
     finally:
         Settings._llm = before

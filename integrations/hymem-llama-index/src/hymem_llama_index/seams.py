@@ -20,7 +20,7 @@ from llama_index.core.memory.memory_blocks import fact
 
 from hymem import scope, standin
 from hymem.contract import CallFacts
-from hymem.errors import SettingsError
+from hymem.errors import SettingsError, WriteError
 from hymem.frameworks import KNOWN
 from hymem.integration import Integration, Route
 from hymem.patching import Attribute, Leftover, Patch, Switch
@@ -133,10 +133,10 @@ def _extracting(switch: Switch) -> Callable[[Any], Any]:
                 try:
                     had = await _extracted(original, self, batches[0])
                 except BaseException:  # cancelled ones, too
-                    _batches.keep(self, batches)
+                    _keep(self, batches)
                     raise
                 if not had:
-                    _batches.keep(self, batches)
+                    _keep(self, batches)
                     return
                 batches.pop(0)
 
@@ -145,17 +145,22 @@ def _extracting(switch: Switch) -> Callable[[Any], Any]:
     return wrap
 
 
+def _keep(block: Any, batches: list[Any]) -> None:
+    """Beside those of another write that has failed meanwhile."""
+    _batches.keep(block, [*_batches.take(block), *batches])
+
+
 async def _extracted(original: Any, block: Any, messages: list[Any]) -> bool:
     """Whether the facts of these messages are had. That they could not be condensed loses none."""
     with scope.writing(EXTRACT.id, block) as opened:
         known = opened.facts = Known([_offered(block), lambda: _offered(block)])
         try:
             await original(block, messages)
-        except Exception:
-            if known.extracted:
-                block_log.error("the facts of a memory block could not be condensed; all of them are kept")
-                return True
-            raise
+        except WriteError as error:
+            if not known.extracted:
+                raise
+            INTEGRATION.log.error("all facts of a memory block are kept, and none condensed: %s", error)
+            return True
     return known.extracted or not messages
 
 
@@ -268,4 +273,3 @@ INTEGRATION = Integration(
     attach_to=attach_to,
     probe=probe,
 )
-block_log = INTEGRATION.log
