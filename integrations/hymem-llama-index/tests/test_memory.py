@@ -122,8 +122,8 @@ def test_two_writes_at_once_that_fail_are_both_offered_again(block, hymem_writer
 
     assert all(isinstance(each, WriterUnavailable) for each in asyncio.run(both()))
     hymem_writer.clear()
-    hymem_writer.reply("Oslo", facts_reply("Lives in Oslo"))
-    hymem_writer.reply("a cat", facts_reply("Has a cat"))
+    hymem_writer.reply("I live in Oslo.", facts_reply("Lives in Oslo"))
+    hymem_writer.reply("I have a cat.", facts_reply("Has a cat"))
     hymem_writer.reply("And now?", facts_reply())
     asyncio.run(made.aput([said("And now?")]))
     assert set(made.facts) == {"Lives in Oslo", "Has a cat"}
