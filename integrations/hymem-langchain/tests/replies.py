@@ -4,24 +4,18 @@ tables on LangChain's page. Measured alone and with hymem, by the same code."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from langchain_memory import HAS_LANGMEM, HAS_MIDDLEWARE, memory_class, middleware
 
+from hymem_testing import replies
+from hymem_testing.replies import DESTROYED, ELSE, ERROR, LOST, STORED
+
 OSLO, TEA = "Lives in Oslo.", "Likes tea."
-STORED, ERROR, LOST = "stored", "error", "lost without a word"
-DESTROYED, ELSE = "destroyed", "stored something else"
 
 
 @dataclass(frozen=True)
-class Row:
-    """`said`: the reply's content. `meant`: what is to be kept on account of it; None where there is
-    nothing to be had. `proxy`: further arguments of the scripted reply."""
-
-    name: str
-    said: str | None = None
-    meant: object = None
-    proxy: dict = field(default_factory=dict)
+class Row(replies.Row):
     called: tuple = ()
     """For langmem: the calls, as name and arguments, that a server with tools parses out of the reply."""
 

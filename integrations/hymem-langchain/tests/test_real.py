@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 import hymem_langchain
 from hymem_langchain import ChatHyMemory
+from hymem_testing.replies import was_said
 
 pytestmark = pytest.mark.hymem_real
 
@@ -65,7 +66,9 @@ def test_a_conversation_is_kept_and_found_again(main, hymem_server, hymem_writer
     assert hymem_main.chats == []
     if hymem_server.real:
         found = store.search(("ann",), query="What is the name of the dog?")
-        assert "Pepper" in str([item.value for item in found])
+        assert len(found) == events[0].kept
+        texts = [item.value["content"]["content"] for item in found]
+        assert all(was_said(text, hymem_writer) for text in texts)
 
 
 def test_a_summary(main, hymem_writer, hymem_main, events):

@@ -6,8 +6,6 @@ tables` measures anew, and this test says when that is due.
 
 from __future__ import annotations
 
-import json
-import os
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,9 +15,7 @@ from langchain_openai import ChatOpenAI
 from replies import DESTROYED, ELSE, LOST, TABLES
 
 import hymem_langchain
-
-RESULTS = Path(__file__).parents[3] / "compat_tests" / "results" / "langchain"
-FILE = RESULTS / f"replies-{version('langchain')}.json"
+from hymem_testing.replies import as_recorded
 
 
 def measured(model, proxy, *, native):
@@ -51,14 +47,4 @@ def test_every_row_ends_as_the_table_says(outcomes, events):
     ends = {name: row["hymem"] for name, row in outcomes.items()}
     assert {name: end for name, end in ends.items() if end in (LOST, DESTROYED, ELSE)} == {}
     assert len(events) >= len(outcomes)
-    known = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
-    record = os.environ.get("HYMEM_TEST_RECORD")  # "all", or "new": where there is none yet
-    if record == "all" or (record == "new" and not outcomes.keys() <= known.keys()):
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        FILE.write_text(
-            json.dumps({**known, **outcomes}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-    if not RESULTS.is_dir():
-        pytest.skip("not in a checkout: there is no table to compare with")
-    known = json.loads(FILE.read_text(encoding="utf-8"))
-    assert outcomes == {name: known.get(name) for name in outcomes}, "run ./dev tables"
+    as_recorded(outcomes, Path(__file__), "langchain", version("langchain"))

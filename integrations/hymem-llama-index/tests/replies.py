@@ -4,26 +4,12 @@ tables on LlamaIndex's page. Measured alone and with hymem, by the same code."""
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
 from llama_index_memory import fact_block, said
 
+from hymem_testing.replies import DESTROYED, ELSE, ERROR, LOST, STORED, Row
+
 OSLO, CAT, TEA = "Lives in Oslo", "Has a cat", "Likes tea"
-STORED, ERROR, LOST = "stored", "error", "lost without a word"
-DESTROYED, ELSE = "destroyed", "stored something else"
-
-
-@dataclass(frozen=True)
-class Row:
-    """`said`: the reply's content. `meant`: what is to be kept on account of it; None where there is
-    nothing to be had. `proxy`: further arguments of the scripted reply."""
-
-    name: str
-    said: str | None = None
-    meant: object = None
-    proxy: dict = field(default_factory=dict)
-
-
 DOWN = {"status": 500, "body": {"error": {"message": "no"}}}
 _BOTH = [OSLO, CAT]
 _XML = f"<facts>\n  <fact>{OSLO}</fact>\n  <fact>{CAT}</fact>\n</facts>"

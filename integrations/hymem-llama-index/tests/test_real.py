@@ -10,6 +10,7 @@ from llama_index.core.memory import Memory
 from llama_index_memory import fact_block, said
 
 from hymem_llama_index import HyMemoryLLM
+from hymem_testing.replies import was_said
 
 pytestmark = pytest.mark.hymem_real
 
@@ -35,7 +36,8 @@ def test_a_conversation_is_kept_and_given_to_the_agent(monkeypatch, hymem_writer
     assert all(
         sent.json["chat_template_kwargs"] == {"reasoning_effort": "no_think"} for sent in hymem_writer.chats
     )
-    assert block.facts
+    assert bool(block.facts) == any(event.kept for event in events)
+    assert all(was_said(fact, hymem_writer) for fact in block.facts)
     given = str(bank.get()[0].content)
     assert all(fact in given for fact in block.facts)
 

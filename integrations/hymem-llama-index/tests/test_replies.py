@@ -6,8 +6,6 @@ tables` measures anew, and this test says when that is due.
 
 from __future__ import annotations
 
-import json
-import os
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,9 +13,7 @@ import pytest
 from replies import TABLES
 
 import hymem_llama_index
-
-RESULTS = Path(__file__).parents[3] / "compat_tests" / "results" / "llama-index"
-FILE = RESULTS / f"replies-{version('llama-index-core')}.json"
+from hymem_testing.replies import as_recorded
 
 
 def measured(llm, proxy):
@@ -43,10 +39,4 @@ def test_every_row_ends_as_the_table_says(outcomes, events):
     bad = ("lost", "destroyed", "something else")
     assert {name: end for name, end in ends.items() if any(word in end for word in bad)} == {}
     assert len(events) >= len(outcomes)
-    record = os.environ.get("HYMEM_TEST_RECORD")  # "all", or "new": where there is none yet
-    if record == "all" or (record == "new" and not FILE.is_file()):
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        FILE.write_text(json.dumps(outcomes, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if not RESULTS.is_dir():
-        pytest.skip("not in a checkout: there is no table to compare with")
-    assert outcomes == json.loads(FILE.read_text(encoding="utf-8")), "run ./dev tables"
+    as_recorded(outcomes, Path(__file__), "llama-index", version("llama-index-core"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import warnings
 
 sys.path.insert(0, os.path.dirname(__file__))
 
@@ -16,6 +15,9 @@ from mem0_bank import Bank, keep_stores_apart
 
 import hymem
 import hymem_mem0
+from hymem_testing.leaks import pytest_collection_modifyitems, pytest_unconfigure
+
+__all__ = ["pytest_collection_modifyitems", "pytest_unconfigure"]
 
 
 @pytest.fixture(autouse=True)
@@ -62,16 +64,3 @@ def bank(request):
     """Makes a bank of a configuration, of `Memory` and of `AsyncMemory`."""
     cls = mem0.Memory if request.param == "sync" else mem0.AsyncMemory
     return lambda config: Bank(cls, config)
-
-
-def pytest_collection_modifyitems(items):
-    """Mem0 leaves its own clients and databases open; what hymem opens is looked at in its own tests."""
-    for item in items:
-        for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
-            item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_unconfigure():
-    """What is still open when pytest ends is collected by it, under the filters of no test."""
-    warnings.simplefilter("ignore", ResourceWarning)

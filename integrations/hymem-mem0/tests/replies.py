@@ -7,24 +7,23 @@ hymem, by the same code.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mem0_bank import ADDITIVE
+
+from hymem_testing import replies
 
 OSLO, CAT = "Lives in Oslo", "Has a cat"
 KEY = "memory" if ADDITIVE else "facts"
 
 
 @dataclass(frozen=True)
-class Row:
-    """`said` is the reply's content, `meant` what a bank should hold after it that did not before,
-    `gone` what it should not hold any more. `proxy` are further arguments of the scripted reply."""
+class Row(replies.Row):
+    """`meant`: what a bank should hold afterwards that it did not before; `gone`: what it should not any
+    more."""
 
-    name: str
-    said: str | None
     meant: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
-    proxy: dict = field(default_factory=dict)
 
 
 # -- the extraction ------------------------------------------------------------------------------
@@ -95,7 +94,7 @@ def _operation(event="UPDATE", text=OSLO, id_="0", **more):
 
 def _decision(name, *operations, meant=(OSLO,), gone=(), said=None, **proxy):
     said = json.dumps({"memory": list(operations)}) if said is None else said
-    return Row(name, said, frozenset(meant), frozenset(gone), proxy)
+    return Row(name, said, frozenset(meant), proxy, frozenset(gone))
 
 
 _UPDATE = json.dumps({"memory": [_operation()]})

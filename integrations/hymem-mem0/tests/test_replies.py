@@ -6,8 +6,6 @@ The outcome of each row is kept per version of Mem0, and the table on Mem0's pag
 
 from __future__ import annotations
 
-import json
-import os
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,9 +14,8 @@ from mem0_bank import ADDITIVE, add_all, facts_reply, is_decision
 from replies import BERGEN, DECISION, EXTRACTION, OSLO
 
 import hymem_mem0
+from hymem_testing.replies import as_recorded
 
-RESULTS = Path(__file__).parents[3] / "compat_tests" / "results" / "mem0"
-FILE = RESULTS / f"replies-{version('mem0ai')}.json"
 TABLES = {"extraction": EXTRACTION} if ADDITIVE else {"extraction": EXTRACTION, "decision": DECISION}
 
 
@@ -84,10 +81,4 @@ def test_every_row_ends_as_the_table_says(outcomes, events):
     silent = {name: end for name, end in ends.items() if "word" in end or "destroyed" in end}
     assert silent == {}
     assert len(events) >= len(outcomes)
-    record = os.environ.get("HYMEM_TEST_RECORD")  # "all", or "new": where there is none yet
-    if record == "all" or (record == "new" and not FILE.is_file()):
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        FILE.write_text(json.dumps(outcomes, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if not RESULTS.is_dir():
-        pytest.skip("not in a checkout: there is no table to compare with")
-    assert outcomes == json.loads(FILE.read_text(encoding="utf-8")), "run ./dev tables"
+    as_recorded(outcomes, Path(__file__), "mem0", version("mem0ai"))

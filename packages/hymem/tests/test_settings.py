@@ -102,6 +102,13 @@ def test_bad_arguments_are_named(arguments, said):
         load_settings(arguments, environ={})
 
 
+def test_no_think_may_be_said_as_the_model_card_says_it():
+    body = {"chat_template_kwargs": {"reasoning_effort": "no_think", "x": 1}}
+    settings = load_settings({"extra_body": body}, environ={})
+    assert settings.extra_body == {"chat_template_kwargs": {"x": 1}}
+    assert settings.reasoning_effort == "no_think"
+
+
 def test_a_key_is_in_no_text():
     settings = load_settings({"api_key": "sk-planted", "headers": {"x-gateway": "sk-planted"}}, environ={})
     assert "sk-planted" not in repr(settings) + str(settings) + str(settings.model_dump())

@@ -111,7 +111,7 @@ class ChatHyMemory(BaseChatOpenAI):  # type: ignore[misc]  # it is not looked in
         for name in WriterSettings.model_fields:
             own = _PARENTS.get(name, name)
             if own in self.model_fields_set and (value := getattr(self, own)) is not None:
-                given[name] = _without_effort(value) if name == "extra_body" else value
+                given[name] = value
         try:
             for name in self.model_kwargs:
                 if near := difflib.get_close_matches(
@@ -380,15 +380,6 @@ class _Refused(Exception):
         self.error = error
 
 
-def _without_effort(body: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Without the `no_think` that the model card has people write: it is sent anyway."""
-    kwargs = (body or {}).get("chat_template_kwargs")
-    if not isinstance(kwargs, Mapping) or kwargs.get("reasoning_effort") != "no_think":
-        return body
-    rest = {name: value for name, value in kwargs.items() if name != "reasoning_effort"}
-    return {**(body or {}), "chat_template_kwargs": rest}
-
-
 class _Asking:
     """One request: which call site it is, what the writer is asked, what LangChain is given."""
 
@@ -425,7 +416,7 @@ class _Asking:
             tool_choice=payload.get("tool_choice"),
             fields={
                 **{name: value for name, value in payload.items() if name not in _SENT_BY_HYMEM},
-                **(_without_effort(body) or {}),
+                **body,
             },
         )
 

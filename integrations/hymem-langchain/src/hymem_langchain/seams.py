@@ -29,7 +29,7 @@ from packaging.version import Version
 
 from hymem import scope, standin
 from hymem.contract import CallFacts
-from hymem.errors import SettingsError, WriteError
+from hymem.errors import WriteError
 from hymem.frameworks import KNOWN
 from hymem.integration import CallSite, Integration, Route
 from hymem.patching import MISSING, Attribute, Entry, Leftover, Patch, Switch
@@ -507,8 +507,7 @@ def _writer_of(target: Any) -> Any:
     return attached[0] if attached else INTEGRATION.writer
 
 
-_ON = Switch()
-_ON.on = True
+_ON = Switch(on=True)
 """Of what decides anew whenever it is asked."""
 
 
@@ -558,20 +557,7 @@ def attach_to(target: Any, writer: Writer) -> Callable[[], list[Leftover]]:
             "chain that has one, a SummarizationMiddleware, or langmem's managers, thread extractor or "
             f"SummarizationNode, not {type(target).__name__}"
         )
-    if any(each in _attached for each in found):
-        raise SettingsError("this object's writes go to a writer already; disable() that first")
-    switch = Switch()
-    switch.on = True
-    for each in found:
-        _attached.add(each, writer, switch)
-
-    def undo() -> list[Leftover]:
-        switch.on = False
-        for each in found:
-            _attached.remove(each)
-        return []
-
-    return undo
+    return _attached.attach(found, writer)
 
 
 _INSIDE = ("memory", "memories", "memory_manager", "_lc_helper", "bound", "steps")

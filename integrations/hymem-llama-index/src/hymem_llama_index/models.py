@@ -213,18 +213,7 @@ def _settings(model: str | None, given: Mapping[str, Any]) -> WriterSettings:
         value = known.get(_SETTINGS.get(name, name))
         if value is not None and not (name == "temperature" and value == 0.1):  # the parent's default
             wanted[name] = value
-    if isinstance(wanted.get("extra_body"), Mapping):
-        wanted["extra_body"] = _without_effort(wanted["extra_body"])
     return load_settings(wanted, framework="llama-index", where=HERE)
-
-
-def _without_effort(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without the `no_think` that the model card has people write: it is sent anyway."""
-    kwargs = body.get("chat_template_kwargs")
-    if not isinstance(kwargs, Mapping) or kwargs.get("reasoning_effort") != "no_think":
-        return body
-    rest = {name: value for name, value in kwargs.items() if name != "reasoning_effort"}
-    return {**body, "chat_template_kwargs": rest}
 
 
 def _make_known() -> None:
@@ -256,7 +245,7 @@ class _Asking:
             response_format=kwargs.get("response_format"),
             fields={
                 **{name: value for name, value in kwargs.items() if name not in _SENT_BY_HYMEM},
-                **_without_effort(body),
+                **body,
             },
         )
 

@@ -20,7 +20,7 @@ from llama_index.core.memory.memory_blocks import fact
 
 from hymem import scope, standin
 from hymem.contract import CallFacts
-from hymem.errors import SettingsError, WriteError
+from hymem.errors import WriteError
 from hymem.frameworks import KNOWN
 from hymem.integration import Integration, Route
 from hymem.patching import Attribute, Leftover, Patch, Switch
@@ -88,13 +88,7 @@ class _SettingsWithAWriter:
                 raise
             from .models import HyMemoryLLM
 
-            return HyMemoryLLM.around(None, INTEGRATION.writer, _always_on())
-
-
-def _always_on() -> Switch:
-    switch = Switch()
-    switch.on = True
-    return switch
+            return HyMemoryLLM.around(None, INTEGRATION.writer, Switch(on=True))
 
 
 def _model_for(switch: Switch, target: Any, own: Any) -> Any:
@@ -133,21 +127,16 @@ def _extracting(switch: Switch) -> Callable[[Any], Any]:
                 try:
                     had = await _extracted(original, self, batches[0])
                 except BaseException:  # cancelled ones, too
-                    _keep(self, batches)
+                    _batches.keep(self, batches)
                     raise
                 if not had:
-                    _keep(self, batches)
+                    _batches.keep(self, batches)
                     return
                 batches.pop(0)
 
         return _aput
 
     return wrap
-
-
-def _keep(block: Any, batches: list[Any]) -> None:
-    """Beside those of another write that has failed meanwhile."""
-    _batches.keep(block, [*_batches.take(block), *batches])
 
 
 async def _extracted(original: Any, block: Any, messages: list[Any]) -> bool:
@@ -221,19 +210,7 @@ def attach_to(target: Any, writer: Writer) -> Callable[[], list[Leftover]]:
             "attach() takes what keeps memory and asks an LLM for it: a FactExtractionMemoryBlock, a Memory "
             f"that has one, a ChatSummaryMemoryBuffer, or what has such a memory, not {type(target).__name__}"
         )
-    if any(each in _attached for each in found):
-        raise SettingsError("this object's writes go to a writer already; disable() that first")
-    switch = _always_on()
-    for each in found:
-        _attached.add(each, writer, switch)
-
-    def undo() -> list[Leftover]:
-        switch.on = False
-        for each in found:
-            _attached.remove(each)
-        return []
-
-    return undo
+    return _attached.attach(found, writer)
 
 
 def _writing_in(target: Any) -> Any:

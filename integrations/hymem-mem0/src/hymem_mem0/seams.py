@@ -312,8 +312,7 @@ def attach_to(memory: Any, writer: Writer) -> Callable[[], list[Leftover]]:
     own = vars(memory)["llm"]
     if isinstance(own, HyMemoryLLM):
         raise SettingsError("this object's writes go to a writer already; disable() that first")
-    switch = Switch()
-    switch.on = True
+    switch = Switch(on=True)
     ours = memory.llm = HyMemoryLLM.around(own, writer, switch)
 
     def undo() -> list[Leftover]:

@@ -30,8 +30,8 @@ class Switch:
 
     __slots__ = ("on",)
 
-    def __init__(self) -> None:
-        self.on = False
+    def __init__(self, *, on: bool = False) -> None:
+        self.on = on
 
 
 class Place(Protocol):

@@ -7,12 +7,13 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from . import scope
-from .patching import Attribute, Patch, Switch
+from .errors import SettingsError
+from .patching import Attribute, Leftover, Patch, Switch
 
 if TYPE_CHECKING:
     from .writer import Writer
@@ -65,8 +66,21 @@ class Attached:
         self._known[id(target)] = (writer, switch)
         weakref.finalize(target, self._known.pop, id(target), None)
 
-    def remove(self, target: Any) -> None:
-        self._known.pop(id(target), None)
+    def attach(self, targets: Sequence[Any], writer: Writer) -> Callable[[], list[Leftover]]:
+        """Have the writes of these go to a writer; gives the undo. `SettingsError` if one's do already."""
+        if any(each in self for each in targets):
+            raise SettingsError("this object's writes go to a writer already; disable() that first")
+        switch = Switch(on=True)
+        for each in targets:
+            self.add(each, writer, switch)
+
+        def undo() -> list[Leftover]:
+            switch.on = False
+            for each in targets:
+                self._known.pop(id(each), None)
+            return []
+
+        return undo
 
 
 class Waiting:
@@ -80,11 +94,12 @@ class Waiting:
         with self._lock:
             return self._kept.pop(id(target), [])
 
-    def keep(self, target: Any, items: list[Any]) -> None:
+    def keep(self, target: Any, items: Sequence[Any]) -> None:
+        """Beside what another write of the same object has kept meanwhile."""
         with self._lock:
             if id(target) not in self._kept:
                 weakref.finalize(target, self._kept.pop, id(target), None)
-            self._kept[id(target)] = items
+            self._kept.setdefault(id(target), []).extend(items)
 
 
 class RoutedAttribute:

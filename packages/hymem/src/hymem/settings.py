@@ -120,8 +120,11 @@ class WriterSettings(BaseModel):
         kwargs = value.get("chat_template_kwargs", {})
         if not isinstance(kwargs, Mapping):
             raise ValueError("chat_template_kwargs has to be a table")
-        if "reasoning_effort" in kwargs:
+        if kwargs.get("reasoning_effort", "no_think") != "no_think":
             raise ValueError("may not set reasoning_effort; use the setting of that name")
+        if "reasoning_effort" in kwargs:  # as the model card has people write it; it is sent anyway
+            rest = {name: each for name, each in kwargs.items() if name != "reasoning_effort"}
+            return {**value, "chat_template_kwargs": rest}
         return value
 
     @field_validator("record")
