@@ -162,6 +162,17 @@ def test_an_extractor_of_a_graph_that_is_given_it(llm, hymem_writer, hymem_main,
     assert len(hymem_writer.chats) == before
 
 
+def test_an_extractor_that_finds_its_own_types(llm, hymem_writer):
+    from llama_index.core.indices.property_graph import DynamicLLMPathExtractor
+    from llama_index.core.schema import TextNode
+
+    said = {"head": "Alex", "head_type": "P", "relation": "LIVES_IN", "tail": "Oslo", "tail_type": "C"}
+    hymem_writer.reply(None, f"<think>a city</think>{json.dumps([said])}")
+    extractor = DynamicLLMPathExtractor(llm=llm(), num_workers=1)
+    (node,) = asyncio.run(extractor.acall([TextNode(text="Alex lives in Oslo.")]))
+    assert "LIVES_IN" in str(node.metadata)
+
+
 TRIPLET = {
     "subject": {"type": "PERSON", "name": "Alex"},
     "relation": {"type": "LIVES_IN"},

@@ -349,7 +349,7 @@ def test_too_old(environment):
 
 EXAMPLE = """
 from hymem.frameworks import Framework
-from hymem.integration import Integration
+from hymem.integration import Fault, Integration
 
 INTEGRATION = Integration(
     Framework("example", "Example", "example", "example", "hymem-example", anchor="example.llm", {more}),
@@ -391,6 +391,13 @@ def test_framework_missing(example):
 def test_framework_untested(example):
     assert codes(example(more="tested=('1.0',)"), "example")["framework-untested"]["level"] == "note"
     assert "framework-untested" not in codes(example(more="tested=('2.0',)"), "example")
+
+
+def test_framework_fault(example):
+    fault = "faults=lambda version: [Fault(f'{version} forgets', 'use another')]"
+    found = codes(example(more=fault), "example")["framework-fault"]
+    assert (found["level"], found["todo"]) == ("warning", "use another")
+    assert "2.0 forgets" in found["found"]
 
 
 def test_framework_broken(example):

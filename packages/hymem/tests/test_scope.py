@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
 import threading
 
@@ -40,3 +41,13 @@ async def test_a_task_that_outlives_the_write_reads_a_closed_scope():
         task = asyncio.ensure_future(later())
         assert await asyncio.to_thread(lambda: scope.current().site) == "a.site"
     assert await task is None
+
+
+def test_a_pool_thread_is_inside_the_scope_that_its_work_was_given_in():
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with scope.writing("a.site") as opened:
+            assert pool.submit(scope.carried(scope.current)).result() is opened
+            assert pool.submit(scope.current).result() is None  # the thread is as it was
+            later = scope.carried(scope.current)
+        assert pool.submit(later).result() is None
+    assert scope.carried(scope.current) is scope.current

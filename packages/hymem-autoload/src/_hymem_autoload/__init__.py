@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 WATCHED = {
     "mem0.memory.main": "mem0",
     "memos.llms.factory": "memos",
+    "memos.context.context": "memos",
+    "memos.mem_reader.simple_struct": "memos",
+    "memos.mem_reader.multi_modal_struct": "memos",
+    "memos.mem_feedback.feedback": "memos",
+    "memos.mem_scheduler.base_scheduler": "memos",
+    "memos.memories.textual.tree": "memos",
+    "memos.mem_os.core": "memos",
     "everos.component.llm.client": "evermemos",
     "hy_memory.client": "hy-memory",
     "langchain.chat_models.base": "langchain",

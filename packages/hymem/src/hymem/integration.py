@@ -165,6 +165,14 @@ Resolve = Callable[[Switch], Sequence[Patch]]
 
 
 @dataclass(frozen=True)
+class Fault:
+    """Something that is wrong in a version of the framework itself, and that a writer cannot mend."""
+
+    found: str
+    todo: str
+
+
+@dataclass(frozen=True)
 class Route:
     """How `doctor --probe` sends something each way through a framework; all may return awaitables.
 
@@ -183,7 +191,7 @@ class Integration:
     object of the process; `attach_to` routes one object and returns its undo. `probe` makes an
     object of the framework with this main model, and with all that it stores in this directory.
     `parts`: further modules, of packages that need not be installed, in which there is something to
-    route; `base` looks at those that are imported.
+    route; `base` looks at those that are imported. `faults`: what is known to be wrong in a version.
     """
 
     def __init__(
@@ -198,6 +206,7 @@ class Integration:
         verify: Callable[[], None] | None = None,
         probe: Callable[[StandIn, Path], Route] | None = None,
         parts: Sequence[str] = (),
+        faults: Callable[[Version], Sequence[Fault]] = lambda version: (),
     ) -> None:
         self.framework = framework
         self.call_sites = tuple(call_sites)
@@ -205,6 +214,7 @@ class Integration:
         self.writer: Writer | None = None
         """The writer that `enable()` put in charge of the process."""
         self.probe = probe
+        self.faults = faults
         self._parts = parts
         self._core = core
         self._base = PatchSet(base, verify)
@@ -344,6 +354,8 @@ class Integration:
             if is_importable(part):
                 try:
                     _import(part)
+                except ModuleNotFoundError as error:  # what it needs is not here: nobody can use it
+                    self.log.debug("%s cannot be imported without %s", part, error.name)
                 except Exception as error:  # what is broken in one must not keep the others from being routed
                     self.log.warning(
                         "%s is installed, and its import raises %s: its writes stay with the main model",

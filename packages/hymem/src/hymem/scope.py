@@ -7,13 +7,16 @@ free-threaded builds every thread inherits its starter's context).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from .errors import WriteError
+
+T = TypeVar("T")
 
 _current: ContextVar[Scope | None] = ContextVar("hymem_scope", default=None)
 
@@ -40,6 +43,23 @@ def current() -> Scope | None:
     """The scope that is open here, if one is."""
     scope = _current.get()
     return scope if scope is not None and scope.open else None
+
+
+def carried(function: Callable[..., T]) -> Callable[..., T]:
+    """`function` as a pool's thread is to run it: inside the scope that is open here, as long as it is."""
+    opened = current()
+    if opened is None:
+        return function
+
+    @functools.wraps(function)
+    def inside(*args: Any, **kwargs: Any) -> T:
+        token = _current.set(opened)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _current.reset(token)
+
+    return inside
 
 
 @contextmanager

@@ -143,6 +143,8 @@ class Subject:
         if self.integration is not None and not tested:
             found = f"{framework.distribution} {version} is not in the matrix: {', '.join(framework.tested)}"
             self._find("framework-untested", found, "nothing, if its seams are there; see --probe")
+        for fault in self.integration.faults(version) if self.integration and version else ():
+            self._find("framework-fault", f"{framework.distribution} {version}: {fault.found}", fault.todo)
         return True
 
     # -- the route -------------------------------------------------------------------------------

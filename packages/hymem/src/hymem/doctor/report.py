@@ -40,6 +40,7 @@ LEVELS = {
     "too-old": "error",
     "framework-untested": "note",
     "framework-broken": "error",
+    "framework-fault": "warning",
     "seam-missing": "error",
     "probe-failed": "error",
     "write-failed": "error",
