@@ -394,8 +394,8 @@ def test_framework_untested(example):
 
 
 def test_framework_fault(example):
-    fault = "faults=lambda version: [Fault(f'{version} forgets', 'use another')]"
-    found = codes(example(more=fault), "example")["framework-fault"]
+    fault = "attach_to=None, faults=lambda version: [Fault(f'{version} forgets', 'use another')]"
+    found = codes(example(seams=EXAMPLE.replace("attach_to=None", fault)), "example")["framework-fault"]
     assert (found["level"], found["todo"]) == ("warning", "use another")
     assert "2.0 forgets" in found["found"]
 
