@@ -10,7 +10,7 @@ from adapter import USERS_KEY
 from langchain_memory import HOME, memory_class, summary_of
 
 import hymem_langchain
-from hymem import ReplyRejected, WriterUnavailable
+from hymem import PromptTooLong, ReplyRejected, WriterUnavailable
 from hymem_langchain import ChatHyMemory
 
 OSLO = ({"input": "I live in Oslo."}, {"output": "I see."})
@@ -58,6 +58,30 @@ def test_a_turn_whose_summary_failed_is_offered_with_the_next(enabled, main, hym
     assert "I live in Oslo." in sent.text
     memory.save_context(*CAT)
     assert "I live in Oslo." not in hymem_writer.chats[-1].text.rpartition("New lines")[2]
+
+
+def test_a_message_that_is_in_no_summary_is_given_up(enabled, main, hymem_writer, caplog):
+    """One that is too long would make every prompt too long that comes after."""
+    too_long = {"error": {"message": "too long", "param": "input_text"}}
+    hymem_writer.reply(None, "Has a cat.")
+    hymem_writer.reply(lambda body: "PASTED" in str(body["messages"]), None, body=too_long, status=400)
+    enabled()
+    memory = memory_class("ConversationSummaryMemory")(llm=main)
+    for said in ({"input": "PASTED"}, CAT[0], CAT[0]):
+        with pytest.raises(PromptTooLong):
+            memory.save_context(said, CAT[1])
+    assert "offered 3 times" in caplog.text
+    memory.save_context(*CAT)
+    assert memory.buffer == "Has a cat."
+
+
+def test_a_summary_that_was_cut_twice_replaces_nothing(enabled, main, hymem_writer):
+    hymem_writer.reply(None, "Lives in Os", finish_reason="length")
+    enabled()
+    memory = memory_class("ConversationSummaryMemory")(llm=main, buffer="Lives in Oslo.")
+    with pytest.raises(ReplyRejected):
+        memory.save_context(*CAT)
+    assert memory.buffer == "Lives in Oslo."
 
 
 @pytest.mark.parametrize("on_failure", ["raise", "skip"])

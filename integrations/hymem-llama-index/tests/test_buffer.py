@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+
 import pytest
 from llama_index.core.memory import ChatSummaryMemoryBuffer
 from llama_index_memory import said
 
 import hymem_llama_index
-from hymem import HymemError
+from hymem import HymemError, ReplyRejected
 from hymem_llama_index import HyMemoryLLM
 
 TURNS = [
@@ -75,3 +77,48 @@ def test_a_buffer_without_an_llm_stays_without(hymem_writer):
     made = ChatSummaryMemoryBuffer.from_defaults(chat_history=list(TURNS), token_limit=LIMIT)
     assert len(made.get()) < len(TURNS)
     assert hymem_writer.chats == []
+
+
+def test_a_turn_that_comes_while_a_summary_fails_stays(buffer, hymem_writer):
+    made = buffer()
+
+    def come(body):
+        made.put(said("In Bergen."))
+        return ""
+
+    hymem_writer.reply(None, come)
+    with pytest.raises(ReplyRejected):
+        made.get()
+    assert "In Bergen." in [turn.content for turn in made.get_all()]
+    assert [turn.content for turn in made.get_all()][: len(TURNS)] == [turn.content for turn in TURNS]
+
+
+def test_summaries_at_once_that_fail(buffer, hymem_writer):
+    hymem_writer.reply(None, "", delay=0.1)
+    made = buffer()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(made.get) for _ in range(2)]
+    assert all(isinstance(each.exception(), ReplyRejected) for each in asked)
+    assert [turn.content for turn in made.get_all()] == [turn.content for turn in TURNS]
+
+
+def test_a_summary_that_was_cut_twice_replaces_nothing(buffer, hymem_writer):
+    hymem_writer.reply(None, "The user lives in Os", finish_reason="length")
+    made = buffer()
+    with pytest.raises(ReplyRejected):
+        made.get()
+    assert [turn.content for turn in made.get_all()] == [turn.content for turn in TURNS]
+
+
+def test_a_buffer_that_summarises_in_its_own_way(main, hymem_writer, hymem_main, events):
+    class Own(ChatSummaryMemoryBuffer):
+        def _summarize_oldest_chat_history(self, chat_history_to_be_summarized):
+            asked = self._get_prompt_to_summarize(chat_history_to_be_summarized)
+            return said(self.llm.chat([said(f"In short: {asked}")]).message.content, "system")
+
+    hymem_llama_index.enable(base_url=hymem_writer.base_url)
+    hymem_writer.reply(None, "Oslo, and so on.")
+    made = Own.from_defaults(chat_history=list(TURNS), llm=main, token_limit=20)
+    assert made.get()[0].content == "Oslo, and so on."
+    assert [event.site for event in events] == ["llama-index.history"]
+    assert hymem_main.chats == []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hymem.contract import CallFacts, RawReply, Reading, Violation
-from hymem_llama_index.contracts import CONDENSED, FACTS, render
+from hymem_llama_index.contracts import CONDENSED, FACTS, MOST_FACTS, render
 
 A, B = "Lives in Oslo", "Has a cat"
 BOTH = f"<facts><fact>{A}</fact><fact>{B}</fact></facts>"
@@ -39,6 +39,17 @@ def read(text, contract=FACTS, finish_reason="stop"):
         (f'```json\n["{A}", {{"fact": "{B}"}}]\n```', [A, B]),
         (f"- {A}\n- {B}", [A, B]),
         (f"<facts><fact>{A}</fact><fact> {A} </fact></facts>", [A]),
+        (f"<facts><fact>{A}</facts>", [A]),
+        (f"<facts>\n<fact>{A}\n<fact>{B}\n</facts>", [A, B]),
+        (
+            "<fact>See https://s.example/?a=5&region=eu&copy=1</fact>",
+            ["See https://s.example/?a=5&region=eu&copy=1"],
+        ),
+        ("- None", []),
+        ("- No new facts.", []),
+        ('{"facts": "None"}', []),
+        ('{"facts": ["No new facts"]}', []),
+        ("1. I could not find any facts in this conversation.", []),
         ("<facts></facts>", []),
         ("<FACTS>\n</FACTS>", []),
         ("<facts/>", []),
@@ -58,6 +69,8 @@ def test_facts(text, facts):
         "  ",
         "<think>He lives",
         "I see no new facts.",
+        f"<facts><fact>{A}</fact><fact>Has a c",
+        "- I am glad to hear that.",
         "None",
         "<facts><fact>Specific fact 1</fact></facts>",
     ],
@@ -72,6 +85,27 @@ def test_one_that_was_cut():
     saved = FACTS.salvage(RawReply(cut, (), "length"), NOTHING)
     assert (saved.value, saved.kept, saved.dropped) == ([A], 1, 1)
     assert isinstance(CONDENSED.salvage(RawReply(cut, (), "length"), NOTHING), Violation)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<facts><fact>{A}</fact><fact>Has a c",
+        f'{{"facts": ["{A}", "Has a c',
+        f'{{"facts": ["{A}", {{"id": 2, "value": "{B}"}}]}}',
+        render(["x"] * 0),
+        render([f"fact {at}" for at in range(MOST_FACTS)]),
+    ],
+)
+def test_a_part_of_the_list_does_not_replace_it(text):
+    for way in (CONDENSED.read, CONDENSED.salvage):
+        assert isinstance(way(RawReply(text), NOTHING), Violation)
+
+
+def test_more_facts_than_most_lists_have():
+    texts = [f"fact {at}" for at in range(100)]
+    assert read(render(texts), CONDENSED).value == texts
+    assert CONDENSED.schema["properties"]["facts"]["maxItems"] > 100
 
 
 def test_to_condense_to_nothing_is_refused():

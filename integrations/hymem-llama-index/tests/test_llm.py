@@ -105,6 +105,50 @@ def test_the_window_is_the_servers(llm, hymem_server):
     assert HyMemoryLLM(api_base="http://127.0.0.1:1/v1").metadata.context_window == 32_768
 
 
+def test_a_window_that_is_not_told_is_not_asked_for_again_and_again(llm, hymem_writer, hymem_server):
+    hymem_writer.reply(None, "ok")
+    asking = llm(base_url=f"{hymem_writer.url}/nothing/v1")
+
+    async def ask():
+        return [asking.metadata.context_window for _ in range(3)]
+
+    assert asyncio.run(ask()) == [32_768] * 3
+    assert asking.metadata.context_window == 32_768
+    assert len([sent for sent in hymem_writer.requests if sent.path.endswith("/models")]) <= 1
+
+
+def test_what_it_was_made_with_stays(llm):
+    made = llm()
+    with pytest.raises(SettingsError, match="make another"):
+        made.max_tokens = 5
+    made.callback_manager = made.callback_manager
+    again = pickle.loads(pickle.dumps(made))
+    assert again.writer.settings.timeout == made.writer.settings.timeout == 120.0
+
+
+def test_what_openai_like_is_told_beside_the_rest(llm, hymem_writer):
+    """The habit of `OpenAILike`: `additional_kwargs`, and an `extra_body` inside."""
+    more = {"top_p": 0.5, "extra_body": {"chat_template_kwargs": {"reasoning_effort": "no_think"}, "seed": 1}}
+    llm(additional_kwargs=more, temperature=0.1).complete(
+        "Hello.", extra_headers={"Authorization": "Bearer x"}
+    )
+    (sent,) = hymem_writer.chats
+    assert (sent.json["top_p"], sent.json["seed"], sent.json["temperature"]) == (0.5, 1, 0.1)
+    assert "extra_headers" not in sent.json
+    hymem_writer.reply(None, "ok")
+    llm(reasoning_effort=None).complete("Hello.")
+    assert "chat_template_kwargs" not in hymem_writer.chats[-1].json
+    with pytest.raises(SettingsError, match="is_function_calling_model"):
+        llm(is_function_calling_model=True)
+
+
+def test_headers_are_in_no_text(llm):
+    made = llm(default_headers={"x-gateway": "sk-planted"})
+    for text in (repr(made), str(made), made.to_json(), str(made.to_dict()), str(made.model_dump())):
+        assert "sk-planted" not in text
+    assert made.writer.settings.headers["x-gateway"].get_secret_value() == "sk-planted"
+
+
 def test_copies(llm, hymem_writer):
     hymem_writer.reply(None, "Lives in Oslo")
     made = llm(max_tokens=9)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import time
 
 import pytest
 from llama_index.core.base.llms.types import ChatMessage
@@ -11,7 +13,14 @@ from llama_index.core.memory import FactExtractionMemoryBlock, Memory, StaticMem
 from llama_index_memory import USERS_KEY, fact_block, facts_reply, main_llm, said
 
 import hymem_llama_index
-from hymem import HymemError, ReplyRejected, WriterUnavailable
+from hymem import (
+    HymemError,
+    NoMainModel,
+    PromptTooLong,
+    ReplyRejected,
+    SettingsError,
+    WriterUnavailable,
+)
 from hymem_llama_index import HyMemoryLLM
 
 LONG = "I live in Oslo, in a house by the sea, and have done so for as long as I can think. "
@@ -127,6 +136,136 @@ def test_two_writes_at_once_that_fail_are_both_offered_again(block, hymem_writer
     hymem_writer.reply("And now?", facts_reply())
     asyncio.run(made.aput([said("And now?")]))
     assert set(made.facts) == {"Lives in Oslo", "Has a cat"}
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "skip"])
+def test_a_batch_that_always_fails_does_not_keep_the_others_back(block, hymem_writer, caplog, on_failure):
+    """A document that somebody has pasted, longer than the window."""
+    too_long = {"error": {"message": "too long", "param": "input_text"}}
+    hymem_writer.reply(None, facts_reply("Has a cat"))
+    hymem_writer.reply(lambda body: "PASTED" in str(body["messages"]), None, body=too_long, status=400)
+    made = block({"on_failure": on_failure})
+    for text in ("PASTED", "I have a cat.", "And now?"):
+        with pytest.raises(PromptTooLong) if on_failure == "raise" else contextlib.nullcontext():
+            asyncio.run(made.aput([said(text)]))
+    assert made.facts == ["Has a cat"]
+    assert "offered 3 times" in caplog.text
+    hymem_writer.requests.clear()
+    asyncio.run(made.aput([said("Hello.")]))
+    assert ["PASTED" in sent.text for sent in hymem_writer.chats] == [False]
+
+
+def test_a_server_that_is_away_for_long_loses_nothing(block, hymem_writer, monkeypatch):
+    monkeypatch.setattr("hymem.plan.FIRST_PAUSE", 0.001)
+    hymem_writer.reply(None, None, status=500, body={})
+    made = block()
+    for at in range(5):
+        with pytest.raises(WriterUnavailable):
+            asyncio.run(made.aput([said(f"Fact {at}.")]))
+    hymem_writer.clear()
+    hymem_writer.reply(None, lambda body: facts_reply(body["messages"][0]["content"]))
+    asyncio.run(made.aput([said("Fact 5.")]))
+    assert made.facts == [f"Fact {at}." for at in range(6)]
+
+
+def test_cancelled_while_it_condenses_it_is_not_extracted_twice(block, hymem_writer):
+    hymem_writer.reply(None, facts_reply("Likes tea"))
+    hymem_writer.reply(lambda body: "condens" in str(body["messages"]), facts_reply("x"), delay=30)
+    made = block(facts=["a", "b"], max_facts=2)
+
+    async def write():
+        await asyncio.wait_for(made.aput([said("I like tea.")]), 1.5)
+
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(write())
+    assert made.facts == ["a", "b", "Likes tea"]
+    hymem_writer.clear()
+    hymem_writer.reply(None, facts_reply())
+    made.max_facts = 9
+    asyncio.run(made.aput([said("And now?")]))
+    assert "I like tea." not in "".join(sent.text for sent in hymem_writer.chats)
+
+
+def test_one_write_of_a_block_after_the_other(block, hymem_writer):
+    """Upstream's condensation replaces what another write has added meanwhile."""
+
+    def answer(body):
+        first, last = body["messages"][0]["content"], body["messages"][-1]["content"]
+        if "condens" in last:
+            time.sleep(0.3)
+            return facts_reply("a and b", "Likes tea")
+        return facts_reply("Likes tea" if "tea" in first else "Lives in Bergen")
+
+    hymem_writer.reply(None, answer)
+    made = block(facts=["a", "b"], max_facts=2)
+
+    async def both():
+        await asyncio.gather(made.aput([said("I like tea.")]), made.aput([said("I live in Bergen.")]))
+
+    asyncio.run(both())
+    condensed = hymem_writer.chats[-1].text
+    assert "Lives in Bergen" in made.facts or "Lives in Bergen" in condensed
+
+
+class OwnBlock(FactExtractionMemoryBlock):
+    """As people write their own: other messages, the same prompt and parser."""
+
+    async def _aput(self, messages):
+        prompt = self.fact_extraction_prompt_template.format_messages(existing_facts="")
+        response = await self.llm.achat(messages=[*messages, *prompt])
+        self.facts += self._parse_facts_xml(response.message.content or "")
+
+
+def test_a_block_that_extracts_in_its_own_way(main, hymem_writer, hymem_main, events):
+    hymem_llama_index.enable(base_url=hymem_writer.base_url)
+    made = OwnBlock(llm=main)
+    hymem_writer.reply(None, "I see no facts.")
+    with pytest.raises(ReplyRejected):
+        asyncio.run(made.aput([said("I live in Oslo.")]))
+    hymem_writer.clear()
+    hymem_writer.reply(None, json.dumps({"facts": ["Lives in Oslo"]}))
+    asyncio.run(made.aput([said("And now?")]))
+    assert made.facts == ["Lives in Oslo", "Lives in Oslo"]
+    assert "I live in Oslo." in hymem_writer.chats[0].text
+    assert {event.site for event in events} == {"llama-index.extract"}
+    assert hymem_main.chats == []
+
+
+def test_what_an_llm_cannot_be_shown_is_named(block, hymem_writer, tmp_path):
+    """OpenAI's converter opens, fetches or refuses it, and the block's messages would never be written."""
+    import llama_index.core.base.llms.types as types
+
+    made = block()
+    hymem_writer.reply(None, facts_reply("Has a cat"))
+    shown = [types.CachePoint(cache_control=types.CacheControl(type="ephemeral"))]
+    gone = tmp_path / "gone.pdf"
+    gone.write_bytes(b"%PDF")
+    shown.append(types.DocumentBlock(path=gone))
+    gone.unlink()
+    shown.append(types.ImageBlock(url="http://127.0.0.1:1/gone.png"))
+    blocks = [types.TextBlock(text="I have a cat."), *shown]
+    asyncio.run(made.aput([ChatMessage(role="user", blocks=blocks)]))
+    assert made.facts == ["Has a cat"]
+    (sent,) = hymem_writer.chats
+    assert sent.json["messages"][0]["content"].split() == ["I", "have", "a", "cat.", "[document]", "[image]"]
+
+
+def test_an_attached_writer_and_one_of_its_own(hymem_writer):
+    made = fact_block(HyMemoryLLM(base_url=hymem_writer.base_url))
+    with pytest.raises(SettingsError, match="of its own"):
+        hymem_llama_index.attach(made, base_url=hymem_writer.base_url)
+
+
+def test_a_block_made_without_an_llm_while_it_was_enabled(hymem_writer, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    hymem_writer.reply(None, facts_reply("Has a cat"))
+    with hymem_llama_index.enable(base_url=hymem_writer.base_url):
+        made = FactExtractionMemoryBlock()
+        asyncio.run(made.aput([said("I have a cat.")]))
+    assert made.facts == ["Has a cat"]
+    with pytest.raises(NoMainModel, match="enabled"):
+        asyncio.run(made.aput([said("And a dog.")]))
+    assert len(hymem_writer.chats) == 1
 
 
 def test_an_error_that_is_not_the_writers_is_let_out(block, hymem_writer):

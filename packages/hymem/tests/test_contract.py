@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -125,8 +126,10 @@ def test_free_text():
     assert isinstance(read(FREE_TEXT, "<think>hm"), Violation)
     assert isinstance(read(FREE_TEXT, " \n"), Violation)
     assert isinstance(read(FREE_TEXT, "half a sent", finish_reason="length"), Violation)
-    cut = FREE_TEXT.salvage(RawReply("half a sent", finish_reason="length"), NO_FACTS)
-    assert (cut.text, cut.dropped) == ("half a sent", 1)
+    cut = RawReply("half a sent", finish_reason="length")
+    assert isinstance(FREE_TEXT.salvage(cut, NO_FACTS), Violation)
+    kept = dataclasses.replace(FREE_TEXT, whole=False).salvage(cut, NO_FACTS)
+    assert (kept.text, kept.dropped) == ("half a sent", 1)
 
 
 @given(st.text(max_size=300))

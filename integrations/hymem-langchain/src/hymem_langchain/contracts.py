@@ -27,6 +27,7 @@ from hymem.contract import (
     list_schema,
 )
 from hymem.decode import JSON, Undecodable, decode, salvage, without_thoughts
+from hymem.errors import WriteError
 from hymem.plan import NO_FACTS
 
 NONE = "NONE"
@@ -62,11 +63,11 @@ HISTORY: Contract[str] = Contract(
 @dataclass
 class Known:
     """What stands in a scope's `facts`: one for each call inside, in their order, then `others`; and
-    whether a write among them failed and was skipped."""
+    why a write among them was skipped, if one was."""
 
     calls: list[CallFacts] = field(default_factory=list)
     others: CallFacts = field(default_factory=CallFacts)
-    skipped: bool = False
+    skipped: WriteError | None = None
     skips: bool = True
     """Whether an answer without a call changes nothing."""
 

@@ -46,6 +46,7 @@ NO_STREAM = ["nostream", "langsmith:nostream"]
 _SENT_BY_HYMEM = frozenset(
     {"model", "messages", "stream", "stream_options", "temperature", "max_tokens", "max_completion_tokens"}
     | {"tools", "tool_choice", "parallel_tool_calls", "response_format", "extra_body", "reasoning_effort"}
+    | {"extra_headers", "extra_query", "timeout"}
 )
 _FLAGS = (
     "vLLM parses calls only with both --enable-auto-tool-choice and --tool-call-parser; "
@@ -90,6 +91,7 @@ class ChatHyMemory(BaseChatOpenAI):  # type: ignore[misc]  # it is not looked in
     """How the functions of `bind_tools` are called: in JSON that the server holds to their schema, for
     which it needs no flags; or natively, with --enable-auto-tool-choice and --tool-call-parser."""
     main_llm: Any = Field(default=None, exclude=True, repr=False)
+    default_headers: Mapping[str, str] | None = Field(default=None, exclude=True, repr=False)
 
     _writer: Writer = PrivateAttr()
     _switch: Switch | None = PrivateAttr(default=None)
@@ -487,7 +489,7 @@ class _Asking:
 
     def result(self, reply: Reply[Any]) -> ChatResult:
         if reply.skipped and self.opened is not None:
-            self.opened.facts.skipped = True
+            self.opened.facts.skipped = reply.error
         message: dict[str, Any] = {"role": "assistant", "content": reply.text}
         finish_reason = reply.finish_reason or "stop"
         if isinstance(self.call.contract, contracts.Calls) and reply.value:

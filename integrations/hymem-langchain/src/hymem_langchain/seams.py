@@ -29,7 +29,7 @@ from packaging.version import Version
 
 from hymem import scope, standin
 from hymem.contract import CallFacts
-from hymem.errors import WriteError
+from hymem.errors import WriteError, WriterUnavailable
 from hymem.frameworks import KNOWN
 from hymem.integration import CallSite, Integration, Route
 from hymem.patching import MISSING, Attribute, Entry, Leftover, Patch, Switch
@@ -403,6 +403,27 @@ def _summarising(switch: Switch) -> Callable[[Any], Any]:
 
 # -- turns whose summary failed ------------------------------------------------------------------
 
+TRIES = 3
+"""How often turns are offered whose reply cannot be used; that a server is away is no try."""
+
+
+@dataclasses.dataclass
+class _Turn:
+    """A message that no summary has, and how often one was tried."""
+
+    message: Any
+    tries: int = 0
+
+    def is_offered_again(self, error: BaseException) -> bool:
+        """A prompt that is too long with it would be so with all that comes after."""
+        self.tries += isinstance(error, WriteError) and not isinstance(error, WriterUnavailable)
+        if self.tries == TRIES:
+            INTEGRATION.log.error(
+                "a message was offered %d times, and is in no summary: it is given up", TRIES
+            )
+        return self.tries < TRIES
+
+
 _turns = Waiting()
 """Of a memory that keeps its messages: those whose summary failed, offered again with the next."""
 _skipped = Waiting()
@@ -422,19 +443,25 @@ def _summary(memory: Any, messages: Any, existing_summary: str) -> Iterator[Give
     own = _writer_of(memory) is not None
     given = list(messages)
     mine = own and bool(_still_there(memory, given))
-    waiting = _still_there(memory, _turns.take(memory)) if mine else []
-    offered = [*(each for each in waiting if not any(each is one for one in given)), *given]
+    waiting = [turn for turn in (_turns.take(memory) if mine else ()) if _still_there(memory, [turn.message])]
+    again = [turn for turn in waiting if not any(turn.message is one for one in given)]
+    offered = [*(turn.message for turn in again), *given]
+
+    def keep(error: BaseException) -> None:
+        turns = [*again, *map(_Turn, _still_there(memory, given))]
+        _turns.keep(memory, [turn for turn in turns if turn.is_offered_again(error)])
+
     with scope.writing(SUMMARY.id, memory) as opened:
         opened.facts = Known([CallFacts({SUMMARY_NOW: existing_summary})])
         try:
             yield (offered, existing_summary), {}
-        except BaseException:  # cancelled ones, too
+        except BaseException as error:  # cancelled ones, too
             if mine:
-                _turns.keep(memory, _still_there(memory, offered))
+                keep(error)
             raise
     if opened.facts.skipped:
         if mine:
-            _turns.keep(memory, _still_there(memory, offered))
+            keep(opened.facts.skipped)
         else:
             _skipped.keep(memory, offered)
 

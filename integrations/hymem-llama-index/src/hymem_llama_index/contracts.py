@@ -25,12 +25,15 @@ from hymem.contract import (
     text_item,
 )
 from hymem.decode import JSON, Decoded, Undecodable, cleaned, decode, salvage, without_thoughts
+from hymem.errors import WriteError
 
 KEYS = ("facts", "memories", "memory", "fact")
 PLACEHOLDERS = frozenset({"Specific fact 1", "Specific fact 2"})
 """Of the example in the prompt, which a model may echo."""
 
-_TAG = re.compile(r"<(/?)fact(?:\s[^<>]{0,200})?>", re.IGNORECASE)
+_TAG = re.compile(r"<(?P<closes>/?)fact(?:\s[^<>]{0,200})?>|(?P<list></facts\s*>)", re.IGNORECASE)
+_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
+"""What is escaped in XML. HTML knows more, without a semicolon too, and finds them in addresses."""
 _NONE = re.compile(r"<facts(?:\s[^<>]{0,200})?(?:/>|>\s*</facts\s*>)", re.IGNORECASE)
 _BULLET = re.compile(r"^\s*(?:[-*\u2022]|\d+[.)])\s+(?=\S)")
 
@@ -41,14 +44,20 @@ class Known:
 
     calls: list[CallFacts | Callable[[], CallFacts]] = field(default_factory=list)
     asked: bool = False
-    skipped: bool = False
+    skipped: WriteError | None = None
+    """Why an extraction, or a summary, was skipped."""
     extracted: bool = False
     """Whether the facts of the messages are had, so that the messages need not be offered again."""
 
 
 @dataclass(frozen=True)
 class Facts(Contract[list[str]]):
-    """`<facts><fact>...</fact></facts>`, or the same in JSON, to whose schema a server can be held."""
+    """`<facts><fact>...</fact></facts>`, or the same in JSON, to whose schema a server can be held.
+
+    whole_list   the list replaces another, of which a part would be all that is left
+    """
+
+    whole_list: bool = False
 
     def read(self, reply: RawReply, facts: CallFacts) -> Reading[list[str]] | Violation:
         if reply.cut:
@@ -56,6 +65,8 @@ class Facts(Contract[list[str]]):
         return self._read_facts(reply, facts, decode)
 
     def salvage(self, reply: RawReply, facts: CallFacts) -> Reading[list[str]] | Violation:
+        if self.whole_list and reply.cut:
+            return Violation("$", "the whole of the list", "a part of it")
         return self._read_facts(reply, facts, salvage)
 
     def _read_facts(
@@ -69,11 +80,15 @@ class Facts(Contract[list[str]]):
             )
         bare = _without_comments(clean)
         found, cut = _between_tags(bare)
-        if found or cut:
+        if cut and (self.whole_list or read is decode or not found):
+            return Violation("$", "a fact that is ended", "one that is not")
+        if found:
             value: JSON = found
         elif _NONE.search(bare):
             value = []
         elif (bullets := _bullets(bare)) is not None:
+            if len(bullets) == 1 and read is decode and not _says_none(bullets[0]):
+                return Violation("$", "facts between <fact> and </fact>", "one line that may be an answer")
             value = bullets
         else:
             decoded = read(clean, self.keys)
@@ -83,6 +98,8 @@ class Facts(Contract[list[str]]):
         parsed = self.check(value, facts)
         if isinstance(parsed, Violation):
             return parsed
+        if self.whole_list and (parsed.dropped or cut):
+            return Violation("$", "the whole of the list", "a part of it")
         rendered = self.render(parsed.value)
         same = _as_upstream(reply.text) == parsed.value
         steps = frozenset() if same else frozenset({"normalised"})
@@ -108,14 +125,15 @@ def _without_comments(text: str) -> str:
 
 
 def _between_tags(text: str) -> tuple[list[str], int]:
-    """What stands between tags, nested ones apart, and how many were begun and never ended."""
+    """What stands between tags, and how many were begun and never ended. A fact ends where the next begins,
+    too, and where the list does."""
     found: list[str] = []
     began: int | None = None
     for tag in _TAG.finditer(text):
         if began is not None:
             found.append(text[began : tag.start()])
-        began = None if tag[1] else tag.end()
-    named = [html.unescape(each).strip() for each in found]
+        began = None if tag["closes"] or tag["list"] else tag.end()
+    named = [_ENTITY.sub(lambda entity: html.unescape(entity[0]), each).strip() for each in found]
     return [each for each in named if each], int(began is not None)
 
 
@@ -134,14 +152,33 @@ def _checked(value: JSON, facts: CallFacts) -> Parsed[list[str]] | Violation:
     kept = [each for each in dict.fromkeys(map(str.strip, parsed.value)) if each not in PLACEHOLDERS]
     if parsed.value and not kept:
         return Violation("facts[0]", "a fact", "the example of the prompt")
+    if len(kept) == 1 and _says_none(kept[0]):
+        kept = []
     return Parsed(kept, len(kept), parsed.dropped)
 
 
+_NOTHING = re.compile(
+    r"(?:none|n/?a|nothing|no (?:new |relevant |specific )?(?:facts?|information|details?)"
+    r"(?: (?:found|to (?:add|extract)|mentioned))?)[.!]?"
+    r"|(?:i (?:could|can|did|do) ?n[o'\u2019]t|there (?:is|are|were|was) no)\b[^.]{0,80}"
+    r"\b(?:facts?|information|memories)\b[^.]{0,80}\.?",
+    re.IGNORECASE,
+)
+
+
+def _says_none(text: str) -> bool:
+    """Whether what stands in the place of the only fact says that there is none."""
+    return _NOTHING.fullmatch(text.strip()) is not None
+
+
 def _whole(value: JSON, facts: CallFacts) -> Parsed[list[str]] | Violation:
-    """The list replaces the one before: one without a fact would wipe it."""
+    """The list replaces the one before: one without a fact would wipe it, one that a server has closed at
+    the schema's bound has lost some."""
     parsed = _checked(value, facts)
     if isinstance(parsed, Parsed) and not parsed.value:
         return Violation("facts", "the facts there are, condensed", "none")
+    if isinstance(parsed, Parsed) and len(parsed.value) >= MOST_FACTS:
+        return Violation("facts", f"fewer than {MOST_FACTS} facts", "as many as a reply may have")
     return parsed
 
 
@@ -151,7 +188,13 @@ def render(facts: list[str]) -> str:
     return f"<facts>\n{lines}</facts>" if facts else "<facts></facts>"
 
 
-_SCHEMA = list_schema("facts", {"type": "string", "minLength": 1, "maxLength": MAX_TEXT})
+MOST_FACTS = 512
+"""That a server is asked for. A block condenses past `max_facts`, which is 50 where nobody says otherwise."""
+_TEXT = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
+_SCHEMA = {
+    **list_schema("facts", _TEXT),
+    "properties": {"facts": {"type": "array", "items": _TEXT, "maxItems": MOST_FACTS}},
+}
 
 FACTS: Contract[list[str]] = Facts(
     name="facts",
@@ -164,17 +207,9 @@ FACTS: Contract[list[str]] = Facts(
 """New facts of some messages; none is an answer."""
 
 
-@dataclass(frozen=True)
-class Condensed(Facts):
-    def salvage(self, reply: RawReply, facts: CallFacts) -> Reading[list[str]] | Violation:
-        """Half of a list would be all that is left of the whole."""
-        if reply.cut:
-            return Violation("$", "the whole of the list", "a part of it")
-        return super().salvage(reply, facts)
-
-
-CONDENSED: Contract[list[str]] = Condensed(
+CONDENSED: Contract[list[str]] = Facts(
     name="condensed",
+    whole_list=True,
     schema=_SCHEMA,
     keys=KEYS,
     check=_whole,

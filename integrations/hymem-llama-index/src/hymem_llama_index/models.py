@@ -5,11 +5,14 @@ Its messages are converted by the parent's code, and sent, checked and counted b
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, LLMMetadata, MessageRole
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, LLMMetadata, MessageRole, TextBlock
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.llms.openai import OpenAI
 from llama_index.llms.openai.utils import to_openai_message_dicts
@@ -17,7 +20,7 @@ from llama_index.llms.openai_like import OpenAILike
 
 from hymem import scope
 from hymem.contract import RawReply
-from hymem.errors import HymemError, SettingsError, WriteError
+from hymem.errors import HymemError, NoMainModel, SettingsError, WriteError
 from hymem.integration import CallSite
 from hymem.patching import Switch
 from hymem.plan import NO_FACTS, Reply, WriteCall
@@ -30,6 +33,7 @@ from .contracts import Known
 HERE = "HyMemoryLLM"
 WINDOW = 32_768
 """Tokens; where the server does not say how many it has room for."""
+SECONDS_TO_ASK_AGAIN = 60.0
 
 _SETTINGS = {"base_url": "api_base", "headers": "default_headers"}
 """Setting of the writer → what LlamaIndex calls it."""
@@ -37,6 +41,7 @@ _FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
 _SENT_BY_HYMEM = frozenset(
     {"model", "messages", "stream", "stream_options", "temperature", "max_tokens", "max_completion_tokens"}
     | {"tools", "tool_choice", "parallel_tool_calls", "response_format", "extra_body", "reasoning_effort"}
+    | {"extra_headers", "extra_query", "timeout"}
 )
 
 
@@ -53,6 +58,7 @@ class HyMemoryLLM(OpenAILike):  # type: ignore[misc]  # it is not looked into
 
     model: str = Field(default="hy-memory")
     api_key: str | None = Field(default=None, exclude=True, repr=False)
+    default_headers: dict[str, str] | None = Field(default=None, exclude=True, repr=False)
     is_chat_model: bool = True
     context_window: int = Field(default=0, description="Tokens; 0: as many as the server has room for.")
     extra_body: dict[str, Any] | None = None
@@ -65,6 +71,7 @@ class HyMemoryLLM(OpenAILike):  # type: ignore[misc]  # it is not looked into
     _writing: Writer | None = PrivateAttr(default=None)
     _switch: Switch | None = PrivateAttr(default=None)
     _window: int = PrivateAttr(default=0)
+    _ask_again: float = PrivateAttr(default=0.0)
 
     def __init__(self, model: str | None = None, *, base_url: str | None = None, **given: Any) -> None:
         given = {name: value for name, value in given.items() if name != "class_name"}
@@ -75,6 +82,9 @@ class HyMemoryLLM(OpenAILike):  # type: ignore[misc]  # it is not looked into
         if base_url is not None:
             given["api_base"] = base_url
         settings = _settings(model, given)
+        for name in given.keys() & _NOT_OURS:
+            if given[name] != type(self).model_fields[name].get_default():
+                raise SettingsError(f"{name!r} is nothing that {HERE} can be told; leave it out")
         if settings.on_failure == "fallback" and given.get("main_llm") is None:
             raise SettingsError('on_failure="fallback" needs a main model: set main_llm')
         own = {name: given.pop(name) for name in _OURS if name in given}
@@ -83,13 +93,19 @@ class HyMemoryLLM(OpenAILike):  # type: ignore[misc]  # it is not looked into
             "api_key": settings.api_key.get_secret_value() if settings.api_key else "EMPTY",
             "max_tokens": settings.max_tokens,
             "temperature": settings.temperature,
+            "timeout": settings.timeout,
             "is_chat_model": True,
         }
         super().__init__(model=settings.model, **given)
         for name, value in own.items():
             setattr(self, name, value)
-        self._given = settings
+        self._given = settings  # from here on, what it was made with stays
         _make_known()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if getattr(self, "_given", None) is not None and name in _FIXED:
+            raise SettingsError(f"{HERE}.{name} is part of what it was made with; make another")
+        super().__setattr__(name, value)
 
     @classmethod
     def around(cls, main: Any, writer: Writer, switch: Switch) -> HyMemoryLLM:
@@ -134,13 +150,21 @@ class HyMemoryLLM(OpenAILike):  # type: ignore[misc]  # it is not looked into
         )
 
     def _served_window(self) -> int:
-        """Asked once, and again only where no answer came."""
-        if not self._window:
-            found = self.writer.max_model_len()
-            if found is None:
-                return WINDOW
-            self._window = found
-        return self._window
+        """Asked once; where no answer comes, or none with a number, again after a while. An event loop does
+        not stand still for it: there, the answer counts from when it has come."""
+        if self._window or time.monotonic() < self._ask_again:
+            return self._window or WINDOW
+        self._ask_again = time.monotonic() + SECONDS_TO_ASK_AGAIN
+        asking = threading.Thread(target=self._ask_window, daemon=True)
+        asking.start()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            asking.join()
+        return self._window or WINDOW
+
+    def _ask_window(self) -> None:
+        self._window = self.writer.max_model_len(min(5.0, self.writer.settings.timeout)) or 0
 
     # The parent asks `metadata` for each of these whether this is a chat model; it is.
 
@@ -166,7 +190,7 @@ class HyMemoryLLM(OpenAILike):  # type: ignore[misc]  # it is not looked into
 
     def _chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         if self._switch is not None and not self._switch.on:
-            return self.main_llm.chat(messages, **kwargs)
+            return self._main().chat(messages, **kwargs)
         asking = _Asking(self, messages, kwargs)
         try:
             reply = self.writer.write(asking.call, main=asking.fallback())
@@ -177,7 +201,7 @@ class HyMemoryLLM(OpenAILike):  # type: ignore[misc]  # it is not looked into
 
     async def _achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         if self._switch is not None and not self._switch.on:
-            return await self.main_llm.achat(messages, **kwargs)
+            return await self._main().achat(messages, **kwargs)
         asking = _Asking(self, messages, kwargs)
         try:
             reply = await self.writer.awrite(asking.call, main=asking.afallback())
@@ -185,6 +209,14 @@ class HyMemoryLLM(OpenAILike):  # type: ignore[misc]  # it is not looked into
             asking.note(error)
             raise
         return asking.result(reply)
+
+    def _main(self) -> Any:
+        if self.main_llm is None:
+            raise NoMainModel(
+                "this block was made without an LLM while hymem was enabled, which it is no longer: give it "
+                "one of its own"
+            )
+        return self.main_llm
 
     def _stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Iterator[ChatResponse]:
         """One checked reply, in one piece: nothing of a reply that is refused may get out before."""
@@ -203,6 +235,13 @@ class HyMemoryLLM(OpenAILike):  # type: ignore[misc]  # it is not looked into
         return pieces()
 
 
+_FIXED = frozenset(
+    {"model", "api_base", "api_key", "max_tokens", "temperature", "timeout", "default_headers"}
+)
+_NOT_OURS = frozenset(
+    {"logprobs", "top_logprobs", "is_function_calling_model", "strict", "async_http_client"}
+)
+"""Of the parent: they are about calls and clients that are not made here."""
 _OURS = ("extra_body", "on_failure", "structured_output", "reasoning_effort", "main_llm")
 
 
@@ -211,8 +250,11 @@ def _settings(model: str | None, given: Mapping[str, Any]) -> WriterSettings:
     wanted = {}
     for name in WriterSettings.model_fields:
         value = known.get(_SETTINGS.get(name, name))
-        if value is not None and not (name == "temperature" and value == 0.1):  # the parent's default
+        if value is not None or (name == "reasoning_effort" and name in given):
             wanted[name] = value
+    more = dict(given.get("additional_kwargs") or {})
+    if more:  # where LlamaIndex's own classes have what they send beside the rest
+        wanted["extra_body"] = {**more.pop("extra_body", {}), **more, **(wanted.get("extra_body") or {})}
     return load_settings(wanted, framework="llama-index", where=HERE)
 
 
@@ -271,7 +313,14 @@ class _Asking:
 
     def fallback(self) -> Callable[[], RawReply] | None:
         main = self.llm.main_llm
-        return None if main is None else lambda: _raw(main.chat(self.messages, **self.kwargs))
+        if main is None:
+            return None
+
+        def ask() -> RawReply:
+            with scope.writing(ASKED.id):  # or a main model that is ours would take it for the block's own
+                return _raw(main.chat(self.messages, **self.kwargs))
+
+        return ask
 
     def afallback(self) -> Callable[[], Awaitable[RawReply]] | None:
         main = self.llm.main_llm
@@ -279,13 +328,15 @@ class _Asking:
             return None
 
         async def ask() -> RawReply:
-            return _raw(await main.achat(self.messages, **self.kwargs))
+            with scope.writing(ASKED.id):
+                return _raw(await main.achat(self.messages, **self.kwargs))
 
         return ask
 
     def result(self, reply: Reply[Any]) -> ChatResponse:
         if self.opened is not None:
-            self.opened.facts.skipped |= reply.skipped
+            if reply.skipped and self.site is not CONDENSE:
+                self.opened.facts.skipped = reply.error
             self.opened.facts.extracted |= self.site is EXTRACT and not reply.skipped
         counts = {
             "prompt_tokens": reply.prompt_tokens,
@@ -301,26 +352,41 @@ def _as_sent(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     """As OpenAI has them, without what LlamaIndex keeps in them for itself (`session_id`), without turns
     that say nothing, and with words for what is no text."""
     sent = []
-    for made in to_openai_message_dicts(messages, model="hy-memory"):
+    for made in to_openai_message_dicts([_of_text(each) for each in messages], model="hy-memory"):
         message = {name: value for name, value in dict(made).items() if name in _FIELDS}
         content = message.get("content")
         if isinstance(content, list):
-            message["content"] = "\n".join(map(_words, content))
+            message["content"] = "\n".join(str(part.get("text", "")) for part in content)
         if message.get("content") or message.get("tool_calls"):
             sent.append(message)
     return sent
 
 
-def _words(part: Any) -> str:
-    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
-        return str(part["text"])
-    kind = str(part.get("type", "attachment")) if isinstance(part, Mapping) else "attachment"
-    return f"[{kind.removesuffix('_url').removeprefix('input_')}]"
+def _of_text(message: ChatMessage) -> ChatMessage:
+    """A message with words for what is no text, before anything is fetched, opened or refused for it."""
+    blocks = [block for each in message.blocks if (block := _text_or_call(each)) is not None]
+    return message.model_copy(update={"blocks": blocks})
+
+
+def _text_or_call(block: Any) -> Any:
+    kind = str(getattr(block, "block_type", "attachment"))
+    if kind in ("text", "tool_call", "thinking"):
+        return block
+    inner = getattr(block, "content", None) if kind in ("citable", "citation") else None
+    texts = [text for each in inner or () if isinstance(text := getattr(each, "text", None), str)]
+    if kind == "cache":  # a mark for another provider, of which there is nothing to tell
+        return None
+    return TextBlock(text="\n" + ("\n".join(texts) or f"[{kind}]"))
 
 
 def _raw(answer: Any) -> RawReply:
     """What a main model answers, as a server would have sent it."""
-    return RawReply(answer.message.content or "")
+    said = answer.raw if isinstance(answer.raw, Mapping) else getattr(answer.raw, "__dict__", {})
+    choice = next(iter(said.get("choices") or ()), said)
+    reason = (
+        choice.get("finish_reason") if isinstance(choice, Mapping) else getattr(choice, "finish_reason", None)
+    )
+    return RawReply(answer.message.content or "", (), reason)
 
 
 def _with_delta(response: ChatResponse) -> ChatResponse:

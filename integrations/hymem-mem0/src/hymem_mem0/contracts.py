@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -203,8 +204,8 @@ ADDITIVE: Contract[list[dict[str, Any]]] = Contract(
 """`{"memory": [{"text", "attributed_to"?, ...}, ...]}`. Mem0 2 reads these two names only, and
 raises on an item that is a plain string."""
 
-PROCEDURAL = FREE_TEXT
-"""The text of a procedural memory, stored as it comes."""
+PROCEDURAL = dataclasses.replace(FREE_TEXT, whole=False)
+"""The text of a procedural memory, stored as it comes: of one that was cut, what there is."""
 
 
 # -- the graph, before 2 -------------------------------------------------------------------------

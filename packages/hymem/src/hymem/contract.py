@@ -99,6 +99,7 @@ class Contract(Generic[T]):
                  on as the reply's `value`, a list of `{"name": str, "arguments": object}`
     may_call_nothing
                  no call at all is an answer, and means that there is nothing to do
+    whole        a text that was cut is refused whatever happens: it would replace a whole one
     """
 
     name: str
@@ -110,6 +111,7 @@ class Contract(Generic[T]):
     unchanged: Callable[[CallFacts], str] | None = None
     tools: tuple[str, ...] = ()
     may_call_nothing: bool = False
+    whole: bool = True
 
     @property
     def is_text(self) -> bool:
@@ -203,7 +205,7 @@ class Contract(Generic[T]):
             return Violation(
                 "$", "text", "a think block that is not closed" if unclosed else "an empty reply"
             )
-        if reply.cut and not last_resort:
+        if reply.cut and (self.whole or not last_resort):
             return Violation("$", "a finished reply", "one that was cut")
         parsed = self.check(clean, facts)
         if isinstance(parsed, Violation):

@@ -72,6 +72,8 @@ class Reply(Generic[T]):
     """Of all the write's requests together, as the server reported them."""
     skipped: bool = False
     """The write failed, and this is the framework's own "nothing has changed"."""
+    error: WriteError | None = None
+    """Why it was skipped."""
 
 
 @dataclass(slots=True)
@@ -301,7 +303,7 @@ def _after_failure(asking: _Asking[T], error: WriteError) -> Generator[Step, Any
                 return _conclude(tally, read, reply)
     tally.outcome = "failed"
     if asking.settings.on_failure == "skip" and call.contract.unchanged is not None:
-        return Reply(call.contract.unchanged(call.facts), skipped=True)
+        return Reply(call.contract.unchanged(call.facts), skipped=True, error=error)
     raise error
 
 
