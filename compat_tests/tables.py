@@ -51,6 +51,7 @@ _TITLES = {
     "mem0": "Mem0 (`mem0ai`)",
     "langchain": "LangChain (`langchain`)",
     "llama-index": "LlamaIndex (`llama-index-core`)",
+    "memos": "MemOS (`MemoryOS`)",
 }
 
 
@@ -61,14 +62,14 @@ def _run(cell: matrix.Cell) -> str:
     return f"{found['outcome']}, {found['date']} ({found['passed']} tests)"
 
 
-def versions(group: str) -> str:
+def versions(group: str, ways: str = ", sync and async") -> str:
     """The supported range, in a sentence."""
     members = [cell for cell in matrix.cells() if cell.group == group]
     pins = [cell.pins[0] for cell in members]
     named = list(dict.fromkeys(pin.partition("==")[2] for pin in pins))
     pythons = sorted({cell.python for cell in members}, key=Version)
     name = pins[0].partition("==")[0]
-    text = f"`{name}` {', '.join(named[:-1])} and {named[-1]}, sync and async"
+    text = f"`{name}` {', '.join(named[:-1])} and {named[-1]}{ways}"
     return f"Tested with {text}, on Python {pythons[0]} and {pythons[-1]}.\n"
 
 
@@ -121,6 +122,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "compatibility": compatibility,
     "mem0-versions": lambda: versions("mem0"),
     "mem0-call-sites": lambda: call_sites("hymem_mem0", "Mem0"),
+    "memos-versions": lambda: versions("memos", ""),
+    "memos-call-sites": lambda: call_sites("hymem_memos", "MemOS"),
     "llama-index-versions": lambda: versions("llama-index"),
     "llama-index-call-sites": lambda: call_sites("hymem_llama_index", "LlamaIndex"),
     "langchain-versions": lambda: versions("langchain"),
@@ -129,6 +132,7 @@ TABLES: dict[str, Callable[[], str]] = {
         f"{framework}-{kind}": functools.partial(replies, framework, kind)
         for framework, kinds in {
             "mem0": ("extraction", "decision"),
+            "memos": ("extraction", "multimodal", "general", "naive"),
             "llama-index": ("facts", "condensed", "history"),
             "langchain": ("summary", "history", "entities", "triples", "memories", "changes"),
         }.items()

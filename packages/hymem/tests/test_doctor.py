@@ -393,6 +393,12 @@ def test_framework_untested(example):
     assert "framework-untested" not in codes(example(more="tested=('2.0',)"), "example")
 
 
+def test_what_a_framework_prints_is_not_in_the_report(example):
+    done = example(framework="print('hello')").run("-m", "hymem", "doctor", "example", "--json")
+    assert json.loads(done.stdout)["hymem"]
+    assert done.stderr == "hello\n"
+
+
 def test_framework_fault(example):
     fault = "attach_to=None, faults=lambda version: [Fault(f'{version} forgets', 'use another')]"
     found = codes(example(seams=EXAMPLE.replace("attach_to=None", fault)), "example")["framework-fault"]

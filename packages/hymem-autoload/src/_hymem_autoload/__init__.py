@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 WATCHED = {
     "mem0.memory.main": "mem0",
     "memos.llms.factory": "memos",
-    "memos.context.context": "memos",
     "memos.mem_reader.simple_struct": "memos",
     "memos.mem_reader.multi_modal_struct": "memos",
     "memos.mem_feedback.feedback": "memos",

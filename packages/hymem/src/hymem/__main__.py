@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +83,8 @@ def _doctor(given: argparse.Namespace) -> int:
     from .doctor import examine
 
     overrides = {name: value for name in ("base_url", "model") if (value := getattr(given, name)) is not None}
-    report = examine(given.framework, probe=given.probe, overrides=overrides, progress=_progress)
+    with contextlib.redirect_stdout(sys.stderr):  # frameworks print, and the report may be JSON
+        report = examine(given.framework, probe=given.probe, overrides=overrides, progress=_progress)
     print(report.as_json() if given.as_json else report.as_text())
     return report.exit_code
 

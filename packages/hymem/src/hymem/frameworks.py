@@ -107,6 +107,7 @@ KNOWN = {
             integration="hymem-memos",
             anchor="memos.llms.factory",
             otherwise="`memos` on the index is another project of that name",
+            quiet={"MEMOS_BASE_PATH": "{place}"},
         ),
         Framework(
             id="evermemos",

@@ -1,0 +1,73 @@
+"""MemOS's memory, written by Hy-Memory-30B-A3B.
+
+Independent work, not by Tencent or by MemOS's makers. Nothing is imported before it is used.
+"""
+
+import sys
+
+__version__ = "0.1.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hymem.integration import Handle
+    from hymem.writer import Writer
+
+    from .call_sites import CALL_SITES as CALL_SITES
+    from .models import HyMemoryLLM as HyMemoryLLM
+    from .models import HyMemoryLLMConfig as HyMemoryLLMConfig
+else:
+    _HOME = {"CALL_SITES": "call_sites", "HyMemoryLLM": "models", "HyMemoryLLMConfig": "models"}
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'hymem_memos' has no attribute {name!r}")
+        module = f"hymem_memos.{_HOME[name]}"
+        __import__(module)
+        return getattr(sys.modules[module], name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_HOME})
+
+
+def register() -> "Handle":
+    """Make the writer's name known to MemOS, for configurations that name it.
+
+    Called again it returns the same handle. Raises `UnsupportedVersion` or `SeamMissing`; MemOS is
+    as it was then.
+    """
+    from .seams import INTEGRATION
+
+    return INTEGRATION.register()
+
+
+def enable(*, replace: bool = False, **settings: "Any") -> "Handle":
+    """Have the writes of every object of this process go to the writer.
+
+    `settings` as in `hymem.WriterSettings`. Raises `SettingsError`, `UnsupportedVersion` or
+    `SeamMissing`.
+    """
+    from .seams import INTEGRATION
+
+    return INTEGRATION.enable(settings, replace=replace)
+
+
+def attach(target: "Any", writer: "Writer | None" = None, **settings: "Any") -> "Handle":
+    """Have the writes of one object go to `writer`, or to one made from `settings`."""
+    from hymem.writer import Writer
+
+    from .seams import INTEGRATION
+
+    if writer is None:
+        writer = Writer(framework="memos", **settings)
+    elif settings:
+        raise TypeError("pass a writer or settings, not both")
+    return INTEGRATION.attach(target, writer)
+
+
+def disable() -> None:
+    """Undo `enable()` and `register()`. Memories that were written stay."""
+    from .seams import INTEGRATION
+
+    INTEGRATION.disable()
