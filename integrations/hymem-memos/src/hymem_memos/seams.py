@@ -175,9 +175,9 @@ def _of_old_documents(switch: Switch) -> list[Patch]:
     """Before 1.0 `generate` itself is handed to a pool, where nobody asks: the reader's LLM is, inside that
     method, one that is asked for documents only."""
     module = sys.modules.get(SIMPLE)
-    if module is None or hasattr(module, "_build_node"):
+    reader = getattr(module, "SimpleStructMemReader", None)
+    if reader is None or hasattr(module, "_build_node"):
         return []
-    reader = module.SimpleStructMemReader
 
     from .models import HyMemoryLLM
 
