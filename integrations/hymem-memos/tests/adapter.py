@@ -21,6 +21,7 @@ class MemOS(Adapter):
     ways = ("sync",)
     sites = ("memos.general-extract",)
     has_own_main = True
+    first_seam = "memos.llms.base"
 
     def before(self, main):
         return {"text_mem": general_text(main, openai(main), self.place), "answers": openai(main)}

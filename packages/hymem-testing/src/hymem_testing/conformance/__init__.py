@@ -399,7 +399,8 @@ class Conformance(Structure):
         logs one line and leaves a framework that works, and the doctor has a finding."""
         patches = stage.framework.switches.patches()
         places = [patch.place for patch in patches if patch.needed and hasattr(patch.place, "owner")]
-        own = [place for place in places if place.name.startswith(stage.framework.framework)]
+        first = stage.framework.first_seam or stage.framework.framework
+        own = [place for place in places if place.name.startswith(first)]
         place = (own or places)[0]
         copy = renamed(place.name.partition(":")[0], place.attribute, stage.place / "renamed")
         stage.framework.script(stage.main, [CAT])
