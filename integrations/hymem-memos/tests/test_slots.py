@@ -89,6 +89,24 @@ def test_the_schedulers_questions_stay_when_it_is_enabled(hymem_writer, hymem_ma
         made.mem_scheduler.stop()
 
 
+@pytest.mark.skipif(installed < Version("2"), reason="from 2.0 on")
+def test_a_deep_search_stays_with_the_main_model(hymem_writer, hymem_main):
+    """It shares the general LLM with what writes."""
+    from memos.configs.llm import LLMConfigFactory
+    from memos.llms.factory import LLMFactory
+    from memos.mem_agent.deepsearch_agent import QueryRewriter, ReflectionAgent
+
+    hymem_main.reply(None, "What does Ann drink?")
+    shared = hy_memory(hymem_writer, main_llm=openai(hymem_main))
+    for given in (openai(hymem_main), shared):
+        llm = LLMFactory.from_config(LLMConfigFactory.model_validate(given))
+        hymem_memos.enable(base_url=hymem_writer.base_url)
+        assert QueryRewriter(llm).run("and drink?", ["Ann"]) == "What does Ann drink?"
+        ReflectionAgent(llm).run("What does Ann drink?", ["tea"])
+    assert len(hymem_main.chats) == 4
+    assert hymem_writer.chats == []
+
+
 def test_the_writer_does_not_chat(hymem_writer, hymem_main, tmp_path):
     path = mos_config(hymem_main, writes=openai(hymem_main), chats=hy_memory(hymem_writer), place=tmp_path)
     with pytest.raises(SettingsError, match=r"chat_model.*mem_reader\.config\.llm"):
