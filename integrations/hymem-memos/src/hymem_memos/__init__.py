@@ -24,7 +24,14 @@ else:
         if name not in _HOME:
             raise AttributeError(f"module 'hymem_memos' has no attribute {name!r}")
         module = f"hymem_memos.{_HOME[name]}"
-        __import__(module)
+        try:
+            __import__(module)
+        except ModuleNotFoundError as error:
+            if not str(error.name).startswith("memos"):
+                raise
+            raise ImportError(
+                f'{name} needs MemOS, on the index `MemoryOS`: pip install "hymem-memos[memos]"'
+            ) from None
         return getattr(sys.modules[module], name)
 
     def __dir__() -> list[str]:
