@@ -30,7 +30,8 @@ def of(framework):
     seams = importlib.import_module(f"{discover()[framework]}.seams")
     where = {place for site in seams.INTEGRATION.call_sites for place in site.where}
     changed = {patch.place.name for patch in seams.INTEGRATION.patches()}
-    return seams.INTEGRATION, where | changed | set(seams.WATCHED)
+    places = where | changed | set(seams.WATCHED)
+    return seams.INTEGRATION, {place for place in places if not place.startswith("hymem_")}
 
 
 @pytest.mark.hymem_short
