@@ -43,6 +43,26 @@ def test_preferences_are_extracted(llm, hymem_writer, events):
 
 
 @HAS_PREFERENCES
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_implicit_preference(llm, hymem_writer, events, listed):
+    """1.1 takes one object, 2.0 a list."""
+    from memos.memories.textual.prefer_text_memory.extractor import NaiveExtractor
+
+    made = NaiveExtractor.__new__(NaiveExtractor)
+    made.llm_provider = llm
+    kept = {"context_summary": "Of noise.", "reasoning": "", "topic": "places"}
+    one = {"implicit_preference": "quiet places", **kept}
+    hymem_writer.reply(None, json.dumps([one] if listed else one))
+    found = made.extract_implicit_preference("It is loud here.")
+    wanted = {"preference": "quiet places", **kept}
+    assert found == (wanted if installed < Version("2") else [wanted])
+    assert events[0].outcome == "ok"
+    hymem_writer.clear()
+    hymem_writer.reply(None, '{"implicit_preference": "", "context_summary": ""}')
+    assert made.extract_implicit_preference("Hello.") is None
+
+
+@HAS_PREFERENCES
 def test_empty_preferences_are_none(llm, hymem_writer, events):
     """MemTensor/MemOS #2007: nodes without a text."""
     from memos.memories.textual.prefer_text_memory.extractor import NaiveExtractor
@@ -67,13 +87,18 @@ def test_what_is_decided_about_preferences(llm, hymem_writer, events):
     hymem_writer.reply(None, json.dumps(change))
     assert made._judge_update_or_add_fine("new", "old") == change
     hymem_writer.clear()
-    trace = {"trace": [{"type": "ADD", "target_id": "1"}, {"type": "UPDATE", "target_id": "2"}]}
+    trace = {"trace": [{"type": "ADD", "target_id": "1"}, {"type": "DELETE", "target_id": "2"}]}
     hymem_writer.reply(None, json.dumps(trace))
-    assert made._judge_update_or_add_trace_op("new", "old") == {"trace": trace["trace"][:1]}
+    assert made._judge_update_or_add_trace_op("new", "old") == trace
+    hymem_writer.clear()
+    trace["trace"].append({"type": "UPDATE", "target_id": "2"})  # without what it is to say
+    hymem_writer.reply(None, json.dumps(trace))
+    assert made._judge_update_or_add_trace_op("new", "old") is None  # then MemOS adds what is new
     assert [(event.site, event.outcome) for event in events] == [
         ("memos.preference-same", "empty"),
         ("memos.preference-update", "ok"),
-        ("memos.preference-operations", "partial"),
+        ("memos.preference-operations", "ok"),
+        ("memos.preference-operations", "failed"),
     ]
 
 

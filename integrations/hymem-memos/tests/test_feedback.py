@@ -82,6 +82,23 @@ def test_an_update_that_names_nothing_is_an_addition(feedback, hymem_writer, eve
     assert added == ["Likes tea."]
 
 
+def test_what_is_asked_inside_by_others_stays(feedback, hymem_writer, hymem_main):
+    """A reranker of the user's own, say."""
+    hymem_writer.reply(None, json.dumps({"operations": []}))
+    hymem_main.reply(None, "mine")
+    asked = []
+
+    def retrieve(*args, **kwargs):
+        asked.append(feedback.llm.generate([{"role": "user", "content": "Which is best?"}]))
+        return [memory("Likes coffee.")]
+
+    feedback._retrieve = retrieve
+    said = [{"role": "user", "content": "What do I like?"}]
+    feedback.semantics_feedback("ann", "ann", memory("Likes tea."), [], "", said, {})
+    assert asked == ["mine", "mine"]
+    assert len(hymem_writer.chats) == 1
+
+
 def test_feedback_that_comes_to_nothing_is_an_error(feedback, hymem_writer, hymem_main):
     """Upstream says that nothing was to be changed."""
     hymem_writer.reply(None, None, status=500, body={})

@@ -150,12 +150,61 @@ def test_an_extraction_that_fails(mem_reader, hymem_writer, hymem_main, events, 
     assert hymem_main.chats == []
 
 
-def test_skipped_nothing_is_stored(mem_reader, hymem_writer, events):
+def test_skipped_the_chat_goes_on(mem_reader, hymem_writer, events):
+    """Where upstream stores the raw text it does; where it would raise, nothing is stored."""
     hymem_writer.reply(None, "")
     made = mem_reader(settings={"on_failure": "skip"})
     found = made.get_memory([said("I live in Oslo.")], type="chat", info=dict(INFO))
-    assert texts(found) == []
+    has_raw_text = any("I live in Oslo." in text for text in texts(found))
+    assert has_raw_text == (HAS_FALLBACK and not LOSES_ITS_FALLBACK)
     assert events[0].outcome == "failed"
+
+
+@pytest.mark.skipif(not HAS_FALLBACK, reason="from 1.1 on")
+@pytest.mark.parametrize("on_failure", ["raise", "skip"])
+@pytest.mark.parametrize("kind", ["simple_struct", "multimodal_struct"])
+def test_raw_text_that_is_stored_already_is_not_deleted(mem_reader, hymem_writer, kind, on_failure):
+    """The scheduler makes memories of it later, and deletes it, whatever came of it."""
+    if kind == "multimodal_struct" and not MULTIMODAL:
+        pytest.skip("from 2.0 on")
+    made = mem_reader(kind, settings={"on_failure": on_failure})
+    more = {"mode": "fast"}
+    ((raw,),) = made.get_memory([said("I live in Oslo.")], type="chat", info=dict(INFO), **more)
+    hymem_writer.reply(None, None, status=500, body={})
+    for transferred in made.fine_transfer_simple_mem([raw], type="chat"):
+        assert any("I live in Oslo." in item.memory for item in transferred)
+        assert all(item.id != raw.id for item in transferred)
+    hymem_writer.clear()
+    hymem_writer.reply(None, memory_list())
+    assert texts(made.fine_transfer_simple_mem([raw], type="chat")) == []  # there is nothing in it
+
+
+@pytest.mark.skipif(not MULTIMODAL, reason="from 2.0 on")
+def test_what_is_extracted_beside_may_be_nothing(mem_reader, hymem_writer, events, monkeypatch):
+    monkeypatch.setenv("ENABLE_PREFERENCE_MEMORY", "true")
+    hymem_writer.reply(None, "Cannot extract implicit preference")
+    hymem_writer.reply(is_about("memory list"), memory_list())
+    hymem_writer.reply(is_about("message_indices"), "[]")
+    made = mem_reader("multimodal_struct")
+    assert texts(made.get_memory([said("Hello.")], type="chat", info=dict(INFO))) == []
+    assert "failed" in {event.outcome for event in events}
+
+
+@pytest.mark.skipif(installed < Version("1.1"), reason="from 1.1 on")
+def test_a_readers_own_way_to_ask_stays_with_the_main_model(hymem_writer, hymem_main):
+    from memos.configs.mem_reader import SimpleStructMemReaderConfig
+    from memos.mem_reader.simple_struct import SimpleStructMemReader
+
+    class Own(SimpleStructMemReader):
+        def _get_llm_response(self, mem_str, *args):
+            return json.loads(self.llm.generate([{"role": "user", "content": f"Mine: {mem_str}"}]))
+
+    hymem_main.reply(None, memory_list("By my own prompt"))
+    hymem_memos.enable(base_url=hymem_writer.base_url)
+    made = Own(SimpleStructMemReaderConfig(**reader(hymem_main, openai(hymem_main))))
+    found = made.get_memory([said("I live in Oslo.")], type="chat", info=dict(INFO))
+    assert texts(found) == ["By my own prompt"]
+    assert hymem_writer.chats == []
 
 
 def test_fallback(hymem_writer, hymem_main, events):

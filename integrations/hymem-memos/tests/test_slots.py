@@ -114,13 +114,15 @@ def test_the_writer_does_not_chat(hymem_writer, hymem_main, tmp_path):
 
 
 @pytest.mark.skipif(installed < Version("2"), reason="from 2.0 on")
-def test_the_writer_does_not_look_at_images(hymem_writer, hymem_main):
+def test_the_writer_does_not_look_at_images(hymem_writer, hymem_main, caplog):
     from memos.configs.mem_reader import MultiModalStructMemReaderConfig
     from memos.mem_reader.multi_modal_struct import MultiModalStructMemReader
 
     given = reader(hymem_main, openai(hymem_main), image_parser_llm=hy_memory(hymem_writer))
     with pytest.raises(SettingsError, match="image_parser_llm"):
         MultiModalStructMemReader(MultiModalStructMemReaderConfig(**given))
+    MultiModalStructMemReader(MultiModalStructMemReaderConfig(**reader(hymem_main, hy_memory(hymem_writer))))
+    assert "set image_parser_llm" in caplog.text
 
 
 def test_the_writer_does_not_search(hymem_writer, hymem_main):
@@ -153,6 +155,7 @@ def test_a_kv_cache_takes_models_of_its_own_only(hymem_writer):
         ({"timeout": "soon"}, "timeout"),
         ({"api_key": ["sk-planted"]}, "api_key"),
         ({"main_llm": "openai"}, "main_llm"),
+        ({"main_llm": {"backend": "openai", "config": {"api_key": "sk-planted"}}}, "main_llm"),
         ({"api_base": "127.0.0.1"}, "http"),
         ({"api_base": "http://h/v1", "base_url": "http://h/v1"}, "two names"),
         ({"on_failure": "fallback"}, "main_llm"),
@@ -229,6 +232,38 @@ def test_a_naive_memory(hymem_writer, hymem_main, events):
     (found,) = memory.extract(said("I live in Oslo."))
     assert (found.memory, found.metadata.type) == ("Lives in Oslo", "fact")
     assert events[0].steps == ("normalised",)
+
+
+def test_a_backend_that_is_made_known_afterwards(hymem_writer, hymem_main):
+    """With the start-up hook, everything is afterwards."""
+    from memos.configs.llm import LLMConfigFactory, OpenAILLMConfig
+    from memos.configs.memory import NaiveTextMemoryConfig
+    from memos.llms.base import BaseLLM
+    from memos.llms.factory import LLMFactory
+    from memos.memories.textual.naive import NaiveTextMemory
+
+    class House(BaseLLM):
+        def __init__(self, config):
+            self.config = config
+
+        def generate(self, messages, **kwargs):
+            return "[]"
+
+        def generate_stream(self, messages, **kwargs):
+            yield "[]"
+
+    handle = hymem_memos.enable(base_url=hymem_writer.base_url)
+    LLMConfigFactory.backend_to_class["house"] = OpenAILLMConfig
+    LLMFactory.backend_to_class["house"] = House
+    try:
+        hymem_writer.reply(None, json.dumps([{"memory": "Lives in Oslo"}]))
+        given = {**openai(hymem_main), "backend": "house"}
+        memory = NaiveTextMemory(NaiveTextMemoryConfig(extractor_llm=given))
+        assert [item.memory for item in memory.extract(said("I live in Oslo."))] == ["Lives in Oslo"]
+        handle.disable()
+        assert memory.extract(said("I live in Oslo.")) == []
+    finally:
+        del LLMConfigFactory.backend_to_class["house"], LLMFactory.backend_to_class["house"]
 
 
 def test_code_that_no_catalogue_knows(hymem_writer, hymem_main, caplog):

@@ -104,7 +104,14 @@ IMPLICIT = _write(
     contracts.IMPLICIT,
     f"{PREFERENCES}:_extract_implicit_preference",
     f"{PREFER}.extractor:NaiveExtractor.extract_implicit_preference",
-    versions=">=1.1",
+    versions=">=2",
+    after="turn lost",
+)
+IMPLICIT_ONE = _write(
+    "implicit-preference",
+    contracts.IMPLICIT_ONE,
+    f"{PREFER}.extractor:NaiveExtractor.extract_implicit_preference",
+    versions=">=1.1,<2",
     after="turn lost",
 )
 KEPT = _write(
@@ -185,7 +192,9 @@ REASONED = _write(
 
 # -- feedback ------------------------------------------------------------------------------------
 
-FEEDBACK_ASKS = f"{FEEDBACK}:MemFeedback._get_llm_response"
+FEEDBACK_ASKED = _write(
+    "feedback", contracts.TEXT, f"{FEEDBACK}:MemFeedback._get_llm_response", versions=">=2"
+)
 """Asks for all of the following; who asks it tells which."""
 KEYWORD = _write(
     "feedback-keyword",
@@ -233,7 +242,7 @@ CONTEXT = _write(
     versions=">=2",
 )
 
-UNKNOWN = _write("unknown", contracts.TEXT, "hymem_memos.models:HyMemoryLLM.generate", FEEDBACK_ASKS)
+UNKNOWN = _write("unknown", contracts.TEXT, "hymem_memos.models:HyMemoryLLM.generate")
 """A call of an LLM that the configuration names `hy_memory`, by code that no catalogue knows."""
 
 
@@ -332,9 +341,10 @@ MemOS reaches."""
 
 CALL_SITES = (
     *(CHAT, MULTIMODAL, DOCUMENT, FILE, MERGE, TRAJECTORY, TASKS, SKILL, SKILL_PART, EXPLICIT, IMPLICIT),
+    IMPLICIT_ONE,
     *(KEPT, REWRITTEN, GENERAL, NAIVE, SAME, UPDATED, DUPLICATE, TRACE),
     *(CLUSTERS, TOPIC, DETECT, RESOLVE, DETECT_OLD, MERGED_TEXT, REASONED),
-    *(KEYWORD, JUDGED, OPERATIONS, APPROVED, MOTIVES, INSIGHT, BINDING, CONTEXT, UNKNOWN),
+    *(FEEDBACK_ASKED, KEYWORD, JUDGED, OPERATIONS, APPROVED, MOTIVES, INSIGHT, BINDING, CONTEXT, UNKNOWN),
     *READS,
 )
 

@@ -6,6 +6,7 @@ Every consumer has a parser of its own. Some look for a fence anywhere in the re
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ from hymem.contract import (
     list_schema,
     shape_of,
 )
-from hymem.decode import JSON, Undecodable, decode, without_thoughts
+from hymem.decode import JSON, Decoded, Undecodable, decode, without_thoughts
 
 Object = dict[str, Any]
 
@@ -73,7 +74,8 @@ class Field:
             return value if isinstance(value, bool) else {"true": True, "false": False}.get(_folded(value))
         if self.kind == "texts":
             found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-            return [each for each in found if isinstance(each, str)] if value is not None else None
+            texts = [each if isinstance(each, str) else _dumps(each) for each in found if each is not None]
+            return texts if value is not None else None
         if self.kind == "any":
             return value
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -135,7 +137,8 @@ def _of_items(
     def check(value: JSON, facts: CallFacts) -> Parsed[list[Any]] | Violation:
         if isinstance(value, list):
             return checked_items({keys[0]: value}, keys, item)
-        parsed = checked_items(value, keys, item)
+        alone = isinstance(value, dict) and not any(key in value for key in keys)
+        parsed = checked_items({keys[0]: [value]} if alone else value, keys, item)
         if isinstance(parsed, Parsed):
             parsed.changed = True
         return parsed
@@ -335,6 +338,36 @@ EXPLICIT = _preferences("explicit")
 IMPLICIT = _preferences("implicit")
 """The same with `implicit_preference`."""
 
+
+@dataclass(frozen=True)
+class _OneOrNone(Contract[Any]):
+    """One preference, or `null`, on which MemOS stores nothing: its prompt has the field left empty then."""
+
+    def _read_json(
+        self, decoded: Decoded | Undecodable, reply: RawReply, facts: CallFacts
+    ) -> Reading[Any] | Violation:
+        found = decoded.value if isinstance(decoded, Decoded) else None
+        if isinstance(found, dict) and found.get("implicit_preference", "-") in ("", None):
+            return Reading(None, "null", 0, 0, frozenset({"normalised"}))
+        return super()._read_json(decoded, reply, facts)
+
+
+_IMPLICIT_ONE = _of_object(
+    "implicit_preference",
+    Record(
+        (
+            Field("implicit_preference", others=("preference",)),
+            Field("context_summary", others=("context", "summary")),
+            Field("reasoning", default="", may_be_empty=True),
+            Field("topic", default="", may_be_empty=True),
+        )
+    ),
+)
+IMPLICIT_ONE: Contract[Any] = _OneOrNone(
+    **{each.name: getattr(_IMPLICIT_ONE, each.name) for each in dataclasses.fields(_IMPLICIT_ONE)}
+)
+"""`{"implicit_preference", "context_summary", "reasoning", "topic"}`, of 1.1."""
+
 SAME = _of_object("same", Record((Field("is_same", "flag"),)), writes=lambda made: False)
 """`{"is_same": bool}`: whether a new preference says what an old one does."""
 DUPLICATE = _of_object(
@@ -390,6 +423,8 @@ def _trace(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
     parsed = checked_items(value, ("trace", "operations"), _traced)
     if isinstance(parsed, Violation):
         return parsed
+    if parsed.dropped or not parsed.value:  # without a reply MemOS adds what is new; with a part of one, not
+        return Violation("trace", "every operation", "some that cannot be used, or none")
     whole = {**(value if isinstance(value, dict) else {}), "trace": parsed.value}
     return Parsed(whole, parsed.kept, parsed.dropped, parsed.changed, parsed.overwrites)
 
@@ -572,10 +607,12 @@ SKILL_PART: Contract[str] = Contract(
 # -- filters ---------------------------------------------------------------------------------------
 
 
-def _by_index(name: str, record: Record, *, acting: Callable[[Object], bool]) -> Contract[Object]:
+def _by_index(
+    name: str, record: Record, *, acting: Callable[[Object], bool], whole: bool = False
+) -> Contract[Object]:
     """`{"0": {...}, "1": {...}}`: a verdict on each memory, by its place. MemOS passes over what it was not
-    asked about, and keeps a memory without a verdict. A server is asked for a list, since no server can be
-    held to keys that are numbers."""
+    asked about. `whole`: it drops a memory without a verdict. A server is asked for a list, since none can
+    be held to keys that are numbers."""
     plain = record.schema()
     numbered = {
         **plain,
@@ -586,9 +623,9 @@ def _by_index(name: str, record: Record, *, acting: Callable[[Object], bool]) ->
     def check(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
         found = value.get("verdicts", value) if isinstance(value, dict) else value
         if isinstance(found, list):
-            numbered = [
-                each.get("index", at) if isinstance(each, dict) else at for at, each in enumerate(found)
-            ]
+            numbered = [each.get("index") if isinstance(each, dict) else None for each in found]
+            if None in numbered:  # to count them would be to guess whose verdict it is
+                return Violation("verdicts[0].index", "the number of a memory", "none")
             if len(set(map(str, numbered))) != len(found):
                 return Violation("verdicts", "one verdict on each memory", "several")
             found = dict(zip(map(str, numbered), found, strict=True))
@@ -601,6 +638,8 @@ def _by_index(name: str, record: Record, *, acting: Callable[[Object], bool]) ->
                 made[number.strip()] = verdict if item is AS_IT_IS else item.value
         if found and not made:
             return Violation("0", "a verdict", shape_of(next(iter(found.values()))))
+        if whole and len(made) != len(found):
+            return Violation("$", "a verdict on each", "some that cannot be used")
         acts = sum(map(acting, made.values()))
         return Parsed(made, acts, len(found) - len(made), changed=made != value, overwrites=bool(acts))
 
@@ -622,6 +661,7 @@ REWRITTEN = _by_index(
     "rewritten",
     Record((Field("need_rewrite", "flag"), Field("rewritten", default="", may_be_empty=True), _REASON)),
     acting=lambda verdict: bool(verdict["need_rewrite"]),
+    whole=True,
 )
 """`{"0": {"need_rewrite": bool, "rewritten", "reason"}, ...}`."""
 
@@ -690,18 +730,25 @@ an empty memory."""
 # -- words -----------------------------------------------------------------------------------------
 
 
-def _word(name: str, words: Mapping[str, str], *, unchanged: str | None, writes: str = "") -> Contract[str]:
-    """One of some words by itself; MemOS compares it to the letter."""
+_AROUND = frozenset(
+    ["the", "these", "two", "both", "statements", "memories", "are", "is", "they", "relation"]
+)
+_AROUND |= {"relationship", "answer", "result", "so", "it", "clearly"}
+"""What may stand around the one word. Anything else may turn its meaning about."""
+
+
+def _word(
+    name: str, words: Mapping[str, str], *, unchanged: str | None, writes: str = "", leading: bool = False
+) -> Contract[str]:
+    """One of some words by itself; MemOS compares it to the letter. `leading`: it may be followed by why."""
 
     def check(value: JSON, facts: CallFacts) -> Parsed[str] | Violation:
-        said = re.sub(r"[^\w]+", " ", value).strip().casefold()
-        word = words.get(said)
-        if word is None:  # in a sentence: the only one of them that is in it
-            inside = {words[each] for each in said.split() if each in words}
-            if len(inside) != 1 or "not" in said.split():
-                return Violation("$", f"one of {', '.join(dict.fromkeys(words.values()))}", "something else")
-            word = inside.pop()
-        return Parsed(word, int(word in writes.split()), changed=word != value)
+        said = re.sub(r"[^\w]+", " ", value).strip().casefold().split()
+        inside = [words[each] for each in said if each in words]
+        plain = all(each in words or each in _AROUND for each in said) or (leading and said[:1] == inside)
+        if len(inside) != 1 or not plain:
+            return Violation("$", f"one of {', '.join(dict.fromkeys(words.values()))}", "something else")
+        return Parsed(inside[0], int(inside[0] in writes.split()), changed=inside[0] != value)
 
     return Contract(
         name=f"memos_{name}",
@@ -720,7 +767,7 @@ RELATION = _word(
     writes="contradictory redundant",
 )
 """`contradictory`, `redundant` or `independent`."""
-YES_OR_NO = _word("yes_or_no", {"yes": "yes", "no": "no"}, unchanged="no", writes="yes")
+YES_OR_NO = _word("yes_or_no", {"yes": "yes", "no": "no"}, unchanged="no", writes="yes", leading=True)
 """`yes` or `no`: MemOS looks for a yes in whatever is said."""
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from memos.configs.llm import BaseLLMConfig
 from memos.llms.base import BaseLLM
-from pydantic import Field, model_validator
+from packaging.version import Version
+from pydantic import Field, ValidationError, model_validator
 
 from hymem import scope
 from hymem.callers import Callers
@@ -21,8 +23,20 @@ from hymem.plan import WriteCall
 from hymem.settings import WriterSettings, load_settings
 from hymem.writer import Writer
 
-from .call_sites import BY_ID, CALL_SITES, UNKNOWN
-from .seams import BACKEND, INTEGRATION
+from .call_sites import (
+    BY_ID,
+    CALL_SITES,
+    CHAT,
+    DOCUMENT,
+    FEEDBACK_ASKED,
+    FILE,
+    JUDGED,
+    KEYWORD,
+    MULTIMODAL,
+    OPERATIONS,
+    UNKNOWN,
+)
+from .seams import BACKEND, FRAMEWORK, INTEGRATION
 
 HERE = f"the config of backend {BACKEND!r}"
 
@@ -33,11 +47,16 @@ _SETTINGS = {
 }
 """Setting of the writer → what MemOS calls it."""
 
-CALLERS = Callers(
-    [site for site in CALL_SITES if site is not UNKNOWN],
-    # A subclass that calls its parent's, what decorates it, a pool's thread; and what feedback asks by.
-    through=("generate", "generate_stream", "wrapper", "timed_wrapper", "inside", "_get_llm_response"),
+_THROUGH = ("generate", "generate_stream", "wrapper", "timed_wrapper", "inside")
+"""A subclass's method that calls its parent's, what decorates it, and a pool's thread."""
+_VERSION = FRAMEWORK.version() or Version(str(FRAMEWORK.newest))
+_HERE = [site for site in CALL_SITES if site is not UNKNOWN and site.is_in(_VERSION)]
+CALLERS = Callers(_HERE, _THROUGH)
+_FOR_FEEDBACK = Callers(
+    [site for site in _HERE if site is not FEEDBACK_ASKED], (*_THROUGH, "_get_llm_response")
 )
+_RAW_TEXT = Version("1.1") <= _VERSION
+"""Whether MemOS stores the raw text in the place of what could not be extracted."""
 
 
 class ConfigurationRefused(HymemError):
@@ -99,6 +118,8 @@ class HyMemoryLLMConfig(BaseLLMConfig):  # type: ignore[misc]  # memos is not lo
             raise ConfigurationRefused(f'main_llm has to be {{"backend": ..., "config": ...}} ({HERE})')
         if main is not None and main["backend"] == BACKEND:
             raise ConfigurationRefused(f"main_llm is the writer itself ({HERE}); name the LLM that answers")
+        if main is not None:
+            _check_main(main)
         try:
             settings = self.settings()
         except SettingsError as error:
@@ -112,6 +133,20 @@ class HyMemoryLLMConfig(BaseLLMConfig):  # type: ignore[misc]  # memos is not lo
         given = {name: getattr(self, _SETTINGS.get(name, name)) for name in WriterSettings.model_fields}
         wanted = {name: value for name, value in given.items() if value is not None}
         return load_settings(wanted, framework="memos", where=HERE)
+
+
+def _check_main(main: Mapping[str, Any]) -> None:
+    from memos.configs.llm import LLMConfigFactory
+
+    try:
+        LLMConfigFactory.model_validate(main)
+    except ValidationError as error:
+        found = error.errors(include_input=False, include_url=False, include_context=False)
+        # Of one inside another pydantic makes a text, with the key in it.
+        what = "; ".join(sorted({str(each["type"]) for each in found}))
+        raise ConfigurationRefused(
+            f"main_llm is no configuration of an LLM of MemOS ({HERE}): {what}; put there what the slot had"
+        ) from None
 
 
 class HyMemoryLLM(BaseLLM):  # type: ignore[misc]  # memos is not looked into
@@ -189,6 +224,9 @@ class HyMemoryLLM(BaseLLM):  # type: ignore[misc]  # memos is not looked into
 
     def _main_for(self, site: CallSite | None) -> Any:
         if self.main is None:
+            if is_power_of_ten(times := next(_astray)):  # MemOS often swallows what is raised
+                said = "%s came to backend 'hy_memory', which has no main model to ask (%d so far)"
+                INTEGRATION.log.error(said, "a call that is no write" if site is None else site.id, times)
             what = "a call that is no write" if site is None else f"{site.id}, which is no write,"
             raise NoMainModel(
                 f"{what} came to backend {BACKEND!r}. If it is in a slot that answers (chat_model, "
@@ -198,17 +236,19 @@ class HyMemoryLLM(BaseLLM):  # type: ignore[misc]  # memos is not looked into
         return self.main
 
 
+_astray = itertools.count(1)
+
+
 def asking(depth: int) -> CallSite | None:
     """The call site of whoever asks, `depth` frames up; in a pool, of the scope that work was given in."""
     opened = scope.current()
     inside = BY_ID.get(opened.site) if opened is not None else None
     if inside is not None and inside.side == "read":
         return inside  # a search that reads pages as if they were to be remembered
-    return CALLERS.find(depth + 1) or (inside if inside in _BY_SCOPE else None)
-
-
-_BY_SCOPE = (BY_ID["memos.feedback-operations"], BY_ID["memos.feedback-approve"])
-"""Asked through a pool, where no function of theirs is on the stack."""
+    site = CALLERS.find(depth + 1)
+    if site is FEEDBACK_ASKED:  # asked by a method, or through a pool, where that is not on the stack
+        return _FOR_FEEDBACK.find(depth + 1) or inside or site
+    return site
 
 
 def write(writer: Writer, site: CallSite, messages: Any, main: Callable[[], Any] | None) -> str:
@@ -220,7 +260,17 @@ def write(writer: Writer, site: CallSite, messages: Any, main: Callable[[], Any]
     try:
         reply = writer.write(call, main=main and (lambda: RawReply(main() or "")))
     except WriteError as error:
-        if opened is not None:
+        if opened is not None and site in _TOLD:
+            opened.facts = error
             opened.failures.append(error)
         raise
+    if reply.error is not None and opened is not None and site in _TOLD:
+        opened.facts = reply.error
+    if reply.error is not None and _RAW_TEXT and site in (CHAT, MULTIMODAL):
+        raise reply.error  # which MemOS catches: it stores the raw text, and chats on
     return reply.text
+
+
+_TOLD = (CHAT, MULTIMODAL, DOCUMENT, FILE, KEYWORD, JUDGED, OPERATIONS)
+"""Whose failures are raised where nothing came of the whole. What is extracted beside, preferences say, may
+well be nothing."""

@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from hymem import scope, standin
 from hymem.errors import SettingsError
 from hymem.frameworks import KNOWN
 from hymem.integration import Fault, Integration, Route
-from hymem.patching import Attribute, Entry, Leftover, Patch, Switch
+from hymem.patching import Attribute, Entry, Leftover, Patch, Switch, rewrap
 from hymem.routing import Given, routed_attribute, within
 from hymem.standin import StandIn
 from hymem.writer import Writer
@@ -79,6 +80,7 @@ def base(switch: Switch) -> list[Patch]:
         Patch(_entry(LLMFactory), lambda _: HyMemoryLLM, needed=False),
         *_of(POOLS, "ContextThreadPoolExecutor", switch, submit=_carrying),
         *_of(SIMPLE, "SimpleStructMemReader", switch, get_memory=_telling(CHAT.id, _is_nothing)),
+        *_of_transfers(switch),
         *_of_old_documents(switch),
         *_of(
             FEEDBACK,
@@ -91,8 +93,43 @@ def base(switch: Switch) -> list[Patch]:
         *_of(SCHEDULER, "BaseScheduler", switch, initialize_modules=_answered_by_chat),
         *_of(CORE, "MOSCore", switch, __init__=_refusing("chat_model", "mem_reader.config.llm")),
         *_of(TREE, "TreeTextMemory", switch, __init__=_refusing("dispatcher_llm", "extractor_llm")),
-        *_of(MULTI, "MultiModalStructMemReader", switch, __init__=_refusing("image_parser_llm", "llm")),
+        *_of(MULTI, "MultiModalStructMemReader", switch, __init__=_looking_at_images),
     ]
+
+
+def _of_transfers(switch: Switch) -> list[Patch]:
+    found = []
+    if hasattr(sys.modules.get(SIMPLE), "_build_node") and "_process_transfer_chat_data" in vars(
+        getattr(sys.modules[SIMPLE], "SimpleStructMemReader", object)
+    ):  # from 1.1 on
+        found += _of(SIMPLE, "SimpleStructMemReader", switch, _process_transfer_chat_data=_keeping_raw_text)
+    found += _of(
+        MULTI, "MultiModalStructMemReader", switch, _process_transfer_multi_modal_data=_keeping_raw_text
+    )
+    return found
+
+
+def _looking_at_images(switch: Switch) -> Callable[[Any], Any]:
+    """A multimodal reader whose LLM for images is the writer's, which it takes where none is configured."""
+    from .models import HyMemoryLLM
+
+    refusing = _refusing("image_parser_llm", "llm")(switch)
+
+    def wrap(original: Any) -> Any:
+        refused = refusing(original)
+
+        @functools.wraps(original)
+        def __init__(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+            refused(self, config, *args, **kwargs)
+            images = self.image_parser_llm
+            if switch.on and isinstance(images, HyMemoryLLM) and images.main is None:
+                INTEGRATION.log.warning(
+                    "a mem reader has nothing to look at images with: set image_parser_llm to an LLM that can"
+                )
+
+        return __init__
+
+    return wrap
 
 
 def _entry(factory: Any) -> Entry:
@@ -149,8 +186,11 @@ def _telling(site: str, is_nothing: Callable[[Any], bool]) -> Callable[[Switch],
                 if not switch.on:
                     return original(self, *args, **kwargs)
                 reads = sys._getframe(1).f_globals.get("__name__", "").startswith(_RETRIEVERS)
+                outer = scope.current()
                 with scope.writing("memos.search" if reads else site, self) as opened:
                     result = original(self, *args, **kwargs)
+                if outer is not None:
+                    outer.failures += opened.failures
                 if opened.failures and is_nothing(result):
                     raise opened.failures[0]
                 return result
@@ -160,6 +200,32 @@ def _telling(site: str, is_nothing: Callable[[Any], bool]) -> Callable[[Switch],
         return wrap
 
     return make
+
+
+def _keeping_raw_text(switch: Switch) -> Callable[[Any], Any]:
+    """What makes memories of raw text that is stored already, and is deleted then, whatever came of it: where
+    nothing did and a write failed, it is the raw text again."""
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def transferring(self: Any, raw: Any, *args: Any, **kwargs: Any) -> Any:
+            if not switch.on:
+                return original(self, raw, *args, **kwargs)
+            with scope.writing(CHAT.id, self) as opened:
+                made = original(self, raw, *args, **kwargs)
+            if made or opened.facts is None:
+                return made
+            kept = [each.model_copy(deep=True) for each in (raw if isinstance(raw, list) else [raw])]
+            for each in kept:
+                each.id = str(uuid.uuid4())
+            INTEGRATION.log.error(
+                "raw text is kept in the place of memories: %s", type(opened.facts).__name__
+            )
+            return kept
+
+        return transferring
+
+    return wrap
 
 
 def _is_nothing(memories: Any) -> bool:
@@ -250,10 +316,33 @@ def routed(switch: Switch) -> list[Patch]:
         for home in getattr(cls, "__mro__", ())
         if "generate" in vars(home) and home not in (BaseLLM, HyMemoryLLM)
     }
-    return [Patch(Attribute(BaseLLM, "generate"), _routing(switch))] + [
+    return [
+        Patch(Attribute(BaseLLM, "generate"), _routing(switch)),
+        Patch(Attribute(LLMFactory, "from_config"), _routing_new_ones(switch)),
+    ] + [
         Patch(Attribute(home, "generate"), _routing(switch), needed=False)
         for home in sorted(homes, key=lambda home: f"{home.__module__}:{home.__qualname__}")
     ]
+
+
+_MARK = "_hymem_routes"
+
+
+def _routing_new_ones(switch: Switch) -> Callable[[Any], Any]:
+    """An LLM of a backend that was made known after hymem was enabled is routed when one is made."""
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def from_config(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            made = original(cls, *args, **kwargs)
+            if switch.on and not hasattr(type(made).generate, _MARK):
+                with INTEGRATION.lock:
+                    INTEGRATION._refresh()
+            return made
+
+        return from_config
+
+    return lambda descriptor: rewrap(descriptor, wrap)
 
 
 def _routing(switch: Switch) -> Callable[[Any], Any]:
@@ -269,6 +358,7 @@ def _routing(switch: Switch) -> Callable[[Any], Any]:
             messages = args[0] if args else kwargs["messages"]
             return write(writer, site, messages, lambda: original(self, *args, **kwargs))
 
+        setattr(generate, _MARK, True)
         return generate
 
     return wrap

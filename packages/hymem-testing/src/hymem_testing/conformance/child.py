@@ -83,7 +83,7 @@ def forked(adapter: Adapter, configurations: list[Any], way: str) -> list[list[s
         pid = os.fork()
         if pid == 0:
             os.close(start_write)
-            # A loop from before the fork waits on what all of them share (LlamaIndex keeps one on Python 3.10).
+            # A loop from before the fork waits on what all share: on Python 3.10 LlamaIndex keeps it.
             asyncio.set_event_loop(asyncio.new_event_loop())
             try:
                 # One after the other: opening a store is not always safe beside another process.
