@@ -39,10 +39,10 @@ FRAMEWORK = dataclasses.replace(
     KNOWN["memos"], floor="0.2.2", tested=("0.2.2", "1.0.1", "1.1.3", "2.0.10", "2.0.33")
 )
 
-POOLS = "memos.context.context"
-SCHEDULER = "memos.mem_scheduler.base_scheduler"
 BACKEND = "hy_memory"
 
+POOLS = "memos.context.context"
+SCHEDULER = "memos.mem_scheduler.base_scheduler"
 TREE = "memos.memories.textual.tree"
 CORE = "memos.mem_os.core"
 PARTS = (POOLS, SIMPLE, MULTI, FEEDBACK, SCHEDULER, TREE, CORE)
@@ -98,14 +98,11 @@ def base(switch: Switch) -> list[Patch]:
 
 
 def _of_transfers(switch: Switch) -> list[Patch]:
-    found = []
-    if hasattr(sys.modules.get(SIMPLE), "_build_node") and "_process_transfer_chat_data" in vars(
-        getattr(sys.modules[SIMPLE], "SimpleStructMemReader", object)
-    ):  # from 1.1 on
-        found += _of(SIMPLE, "SimpleStructMemReader", switch, _process_transfer_chat_data=_keeping_raw_text)
-    found += _of(
+    found = _of(
         MULTI, "MultiModalStructMemReader", switch, _process_transfer_multi_modal_data=_keeping_raw_text
     )
+    if POOLS in sys.modules:  # as transfers, from 1.1 on
+        found += _of(SIMPLE, "SimpleStructMemReader", switch, _process_transfer_chat_data=_keeping_raw_text)
     return found
 
 
@@ -218,9 +215,7 @@ def _keeping_raw_text(switch: Switch) -> Callable[[Any], Any]:
             kept = [each.model_copy(deep=True) for each in (raw if isinstance(raw, list) else [raw])]
             for each in kept:
                 each.id = str(uuid.uuid4())
-            INTEGRATION.log.error(
-                "raw text is kept in the place of memories: %s", type(opened.facts).__name__
-            )
+            INTEGRATION.log.error("raw text stays in the place of memories: %s", type(opened.facts).__name__)
             return kept
 
         return transferring
@@ -326,6 +321,7 @@ def routed(switch: Switch) -> list[Patch]:
 
 
 _MARK = "_hymem_routes"
+"""On `generate` that is routed; what decorates it since has it, too."""
 
 
 def _routing_new_ones(switch: Switch) -> Callable[[Any], Any]:
