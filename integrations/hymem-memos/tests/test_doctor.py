@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import pytest
@@ -27,6 +28,8 @@ def test_the_route_is_shown_and_faults_are_named(hymem_writer, tmp_path):
     found = [each["found"] for each in report["findings"] if each["code"] == "framework-fault"]
     assert any("strategy_struct" in each for each in found) == (installed >= Version("2.0.1"))
     assert any("under a name" in each for each in found) == (installed == Version("2.0.10"))
+    postgres = installed >= Version("2.0.10") and importlib.util.find_spec("psycopg2") is not None
+    assert any("dedup" in each for each in found) == postgres
 
 
 def test_a_version_that_is_not_known_to_be_wrong():

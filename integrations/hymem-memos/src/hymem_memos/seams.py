@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib.metadata
+import importlib.util
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -452,6 +453,14 @@ def faults(version: Version) -> Sequence[Fault]:
                 "where an extraction fails, 'simple_struct' means to store the raw text, under a name that "
                 "it does not read: nothing is stored",
                 "use a newer MemOS; with hymem, get_memory() raises where nothing came of it",
+            )
+        )
+    if Version("2.0.10") <= version <= Version("2.0.33") and importlib.util.find_spec("psycopg2"):
+        found.append(
+            Fault(
+                "the graph backend 'postgres' gives vectors as text: a search with the default dedup is "
+                "empty, with HTTP 200, and a tree is not reorganised",
+                'search with "dedup": "no"',
             )
         )
     return found
