@@ -123,7 +123,10 @@ class Cell:
             self.record.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
     def _shown(self) -> list[str]:
-        return sorted({*(pin.partition("==")[0] for pin in self.pins), "openai", "pydantic"})
+        from packaging.utils import canonicalize_name
+
+        pinned = (canonicalize_name(pin.partition("==")[0]) for pin in self.pins)
+        return sorted({*pinned, "openai", "pydantic"})
 
     def sources(self) -> str:
         """Of the code that is installed from here, the test kit aside."""

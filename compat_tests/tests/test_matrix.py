@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -95,5 +96,15 @@ def test_what_an_integration_calls_tested_is_what_is_in_the_matrix():
 
     for framework, module in discover().items():
         known = importlib.import_module(f"{module}.seams").INTEGRATION.framework
-        locked = [cell.locked()[known.distribution] for cell in matrix.cells() if cell.group == framework]
+        name = canonicalize_name(known.distribution)
+        locked = [cell.locked()[name] for cell in matrix.cells() if cell.group == framework]
         assert list(known.tested) == sorted(set(locked), key=Version)
+
+
+def test_a_record_has_the_version_of_every_pin(tmp_path, monkeypatch):
+    monkeypatch.setattr(matrix, "RESULTS", tmp_path)
+    for cell in matrix.cells():
+        cell.write_record({"passed": 1, "skipped": 0}, passed=True)
+        known = json.loads(cell.record.read_text())["versions"]
+        pinned = {canonicalize_name(pin.partition("==")[0]) for pin in cell.pins}
+        assert pinned & cell.locked().keys() <= known.keys()

@@ -9,7 +9,7 @@ from hymem.integration import CallSite
 
 WRITE = CallSite("toy.write", side="write", where=(f"{__name__}:Memory.extract", f"{__name__}:helper"))
 READ = CallSite("toy.read", side="read", where=(f"{__name__}:answer",))
-CALLERS = Callers([WRITE, READ], through=("generate", "wrapper"))
+CALLERS = Callers([WRITE, READ], through=("generate", "wrapper", "<listcomp>"))  # 3.10, 3.11
 
 
 def ask():
