@@ -123,9 +123,10 @@ class Cell:
             self.record.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
     def _shown(self) -> list[str]:
+        from packaging.requirements import Requirement
         from packaging.utils import canonicalize_name
 
-        pinned = (canonicalize_name(pin.partition("==")[0]) for pin in self.pins)
+        pinned = (canonicalize_name(Requirement(pin).name) for pin in self.pins)
         return sorted({*pinned, "openai", "pydantic"})
 
     def sources(self) -> str:
