@@ -166,3 +166,11 @@ def test_several_memories_of_one_piece_of_a_document():
 def test_ways_to_say_that_there_is_no_skill():
     for said in ("null", "```json\nnull\n```", "<think>hm</think>None"):
         assert (read(contracts.SKILL, said).text, read(contracts.SKILL, said).kept) == ("null", 0)
+
+
+def test_who_asks_within_a_comprehension_asks_for_the_function_around_it():
+    from hymem_memos.models import asking
+
+    names = {"__name__": "memos.memories.textual.naive", "generate": lambda: asking(1)}
+    exec("def extract(): return [generate() for _ in range(2)]", names)
+    assert [site and site.id for site in names["extract"]()] == ["memos.naive-extract"] * 2
