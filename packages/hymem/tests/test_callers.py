@@ -9,7 +9,7 @@ from hymem.integration import CallSite
 
 WRITE = CallSite("toy.write", side="write", where=(f"{__name__}:Memory.extract", f"{__name__}:helper"))
 READ = CallSite("toy.read", side="read", where=(f"{__name__}:answer",))
-CALLERS = Callers([WRITE, READ], through=("generate", "wrapper", "<listcomp>"))  # 3.10, 3.11
+CALLERS = Callers([WRITE, READ], through=("generate", "wrapper"))
 
 
 def ask():
@@ -31,7 +31,8 @@ def generate():
 
 class Memory:
     def extract(self):
-        return [ask() for _ in range(2)], generate()
+        listed, made = [ask() for _ in range(2)], list(ask() for _ in range(1))  # noqa: C400
+        return listed, made, {each: ask() for each in "a"}, generate()
 
 
 def answer():
@@ -46,7 +47,7 @@ def helper():
 
 
 def test_the_function_that_asks_says_which_call_site_it_is():
-    assert Memory().extract() == ([WRITE, WRITE], WRITE)
+    assert Memory().extract() == ([WRITE, WRITE], [WRITE], {"a": WRITE}, WRITE)
     assert answer() is READ
     assert helper() == (None, WRITE)  # a function inside another is not that one
     assert ask() is None

@@ -457,6 +457,43 @@ def test_status(example, tmp_path):
     assert example().run("-m", "hymem", "status", HYMEM_TIMEOUT="soon").returncode == 2
 
 
+KEPT = """
+import os
+
+class Kept:
+    waiting = int(os.environ["EXAMPLE_WAITING"])
+
+    def count(self):
+        return self.waiting
+
+    def replay(self, progress):
+        progress(f"{self.waiting} of {INTEGRATION.writer.settings.model}")
+        self.waiting -= 1
+        return self.waiting
+"""
+
+
+def test_what_an_integration_has_kept(example):
+    made = example(seams=KEPT + EXAMPLE.replace("attach_to=None", "attach_to=None, kept=Kept()"))
+    assert "hymem replay example" in codes(made, "example", EXAMPLE_WAITING="2")["writes-kept"]["todo"]
+    assert "2 write(s) that failed" in made.run("-m", "hymem", "status", EXAMPLE_WAITING="2").stdout
+    assert "writes-kept" not in codes(made, "example", EXAMPLE_WAITING="0")
+    for waiting, code, said, told in (
+        ("2", 1, "1 write(s) left\n", "hymem: 2 of another\n"),
+        ("1", 0, "nothing is left to write\n", "hymem: 1 of another\n"),
+        ("0", 0, "nothing is left to write\n", ""),
+    ):
+        environ = {"EXAMPLE_WAITING": waiting, "HYMEM_MODEL": "another"}
+        done = made.run("-m", "hymem", "replay", "example", **environ)
+        assert (done.returncode, done.stdout, done.stderr) == (code, said, told)
+
+
+def test_there_is_nothing_to_replay_where_nothing_is_kept(example):
+    done = example().run("-m", "hymem", "replay", "example")
+    assert done.returncode == 2
+    assert "there is nothing to replay" in done.stderr
+
+
 def test_call_sites_of_an_integration_that_is_not_there(environment):
     done = environment.run("-m", "hymem", "call-sites", "memos")
     assert done.returncode == 2

@@ -33,6 +33,18 @@ def test_nearest_wins(tmp_path):
     assert settings.source("api_key") == "default"
 
 
+def test_the_frameworks_own_file_is_between_environment_and_file(tmp_path):
+    file = tmp_path / "hymem.toml"
+    file.write_text('model = "of-file"\ntimeout = 7\n[evermemos]\nmax_tokens = 5\n')
+    table = ({"model": "of-table", "max_tokens": 6, "timeout": 8}, "everos.toml [hy_memory]")
+    environ = {"HYMEM_CONFIG": str(file), "HYMEM_TIMEOUT": "9"}
+    found = load_settings(framework="evermemos", environ=environ, table=table)
+    assert (found.model, found.max_tokens, found.timeout) == ("of-table", 6, 9)
+    assert found.source("model") == "everos.toml [hy_memory]"
+    with pytest.raises(SettingsError, match=r"modell.*everos\.toml \[hy_memory\].*'model'"):
+        load_settings(framework="evermemos", environ={}, table=({"modell": "x"}, table[1]))
+
+
 @pytest.mark.parametrize("framework", ["hy-memory", "hy_memory"])
 def test_both_spellings_of_a_framework(framework, tmp_path):
     file = tmp_path / "hymem.toml"

@@ -67,15 +67,9 @@ def enable(*, replace: bool = False, **settings: "Any") -> "Handle":
 def attach(memory: "Any", writer: "Writer | None" = None, **settings: "Any") -> "Handle":
     """Have the writes of one `mem0.Memory` or `mem0.AsyncMemory` go to `writer`, or to one made
     from `settings`. The object's own LLM stays in charge of everything else."""
-    from hymem.writer import Writer
-
     from .seams import INTEGRATION
 
-    if writer is None:
-        writer = Writer(framework="mem0", **settings)
-    elif settings:
-        raise TypeError("pass a writer or settings, not both")
-    return INTEGRATION.attach(memory, writer)
+    return INTEGRATION.attach(memory, writer, settings)
 
 
 def disable() -> None:

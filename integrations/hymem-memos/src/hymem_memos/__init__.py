@@ -62,15 +62,9 @@ def enable(*, replace: bool = False, **settings: "Any") -> "Handle":
 
 def attach(target: "Any", writer: "Writer | None" = None, **settings: "Any") -> "Handle":
     """Have the writes of one object go to `writer`, or to one made from `settings`."""
-    from hymem.writer import Writer
-
     from .seams import INTEGRATION
 
-    if writer is None:
-        writer = Writer(framework="memos", **settings)
-    elif settings:
-        raise TypeError("pass a writer or settings, not both")
-    return INTEGRATION.attach(target, writer)
+    return INTEGRATION.attach(target, writer, settings)
 
 
 def disable() -> None:

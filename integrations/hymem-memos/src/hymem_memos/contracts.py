@@ -30,8 +30,7 @@ from hymem.contract import (
     shape_of,
 )
 from hymem.decode import JSON, Decoded, Undecodable, decode, without_thoughts
-
-Object = dict[str, Any]
+from hymem.records import Field, Object, Record, folded
 
 
 def _harmless(text: str) -> bool:
@@ -44,83 +43,7 @@ def _dumps(value: JSON) -> str:
     return text.replace("```", "\\u0060\\u0060\\u0060").replace("json", "\\u006ason")
 
 
-# -- objects, by their fields ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Field:
-    """One field of an object: `kind` is `text`, `texts`, `flag`, `any`, or the words it may be.
-
-    `others`: how else models call it. `default`: what it is where it is missing and carries neither memory
-    text nor a decision; None: then the object cannot be used.
-    """
-
-    name: str
-    kind: str | tuple[str, ...] = "text"
-    others: tuple[str, ...] = ()
-    default: Any = None
-    may_be_empty: bool = False
-
-    def of(self, item: Mapping[str, JSON]) -> JSON:
-        """The value as the parser needs it; None if there is none."""
-        value = next((item[name] for name in (self.name, *self.others) if item.get(name) is not None), None)
-        made = self._made(value)
-        return self.default if made is None else made
-
-    def _made(self, value: JSON) -> JSON:
-        if isinstance(self.kind, tuple):
-            return next((word for word in self.kind if _folded(value) == word.casefold()), None)
-        if self.kind == "flag":
-            return value if isinstance(value, bool) else {"true": True, "false": False}.get(_folded(value))
-        if self.kind == "texts":
-            found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-            texts = [each if isinstance(each, str) else _dumps(each) for each in found if each is not None]
-            return texts if value is not None else None
-        if self.kind == "any":
-            return value
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            value = str(value)
-        return value if isinstance(value, str) and (value.strip() or self.may_be_empty) else None
-
-    def schema(self) -> Object:
-        if isinstance(self.kind, tuple):
-            return {"type": "string", "enum": list(self.kind)}
-        return _SCHEMAS[self.kind]
-
-
-_SCHEMAS: Mapping[str, Object] = {
-    "text": {"type": "string", "maxLength": MAX_TEXT},
-    "flag": {"type": "boolean"},
-    "texts": {"type": "array", "items": {"type": "string", "maxLength": 80}, "maxItems": 16},
-    "any": {},
-}
-
-
-def _folded(value: JSON) -> str:
-    return value.strip().casefold() if isinstance(value, str) else ""
-
-
-@dataclass(frozen=True)
-class Record:
-    """An object with these fields, and whatever else a model says beside them."""
-
-    fields: tuple[Field, ...]
-
-    def item(self, value: JSON) -> Item[Object] | None:
-        if not isinstance(value, dict):
-            return None
-        made = {**value, **{each.name: each.of(value) for each in self.fields}}
-        if any(made[each.name] is None for each in self.fields):
-            return None
-        return AS_IT_IS if made == value else Item(made, changed=True)
-
-    def schema(self) -> Object:
-        return {
-            "type": "object",
-            "properties": {each.name: each.schema() for each in self.fields},
-            "required": [each.name for each in self.fields],
-            "additionalProperties": False,
-        }
+# -- of which kinds they are ----------------------------------------------------------------------
 
 
 def _of_items(
@@ -205,7 +128,7 @@ def _memory(value: JSON) -> Item[Object] | None:
         value = {"value": value}
     if not isinstance(value, dict):
         return None
-    kind = _KINDS.get(_folded(value.get("memory_type")))
+    kind = _KINDS.get(folded(value.get("memory_type")))
     typed = value if kind is None else {**value, "memory_type": kind}
     made = _MEMORY.item(typed)
     if made is None or typed == value:
@@ -415,7 +338,7 @@ def _traced(value: JSON) -> Item[Object] | None:
     )
     if kind is None or any(Field(name).of(value) is None for name in needs):
         return None
-    made = {**value, "type": kind if _folded(value.get("type")) != kind else value["type"]}
+    made = {**value, "type": kind if folded(value.get("type")) != kind else value["type"]}
     return Item(made, changed=made != value, overwrites=kind != "add")
 
 
@@ -857,14 +780,11 @@ _JUDGED = Record(
 
 
 def _judged(value: JSON) -> Item[Object] | None:
-    if isinstance(value, dict) and isinstance(value.get("validity"), bool):
-        made = _JUDGED.item({**value, "validity": str(value["validity"]).lower()})
-        return (
-            made
-            if made is None or made is not AS_IT_IS
-            else Item({**value, "validity": str(value["validity"]).lower()}, changed=True)
-        )
-    return _JUDGED.item(value)
+    if not isinstance(value, dict) or not isinstance(value.get("validity"), bool):
+        return _JUDGED.item(value)
+    worded = {**value, "validity": str(value["validity"]).lower()}
+    made = _JUDGED.item(worded)
+    return Item(worded, changed=True) if made is AS_IT_IS else made
 
 
 JUDGED = _of_items(

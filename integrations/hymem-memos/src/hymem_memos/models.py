@@ -47,9 +47,7 @@ _SETTINGS = {
 }
 """Setting of the writer → what MemOS calls it."""
 
-_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-"""Functions of their own, most of them before Python 3.12 only."""
-_THROUGH = ("generate", "generate_stream", "wrapper", "timed_wrapper", "inside", *_COMPREHENSIONS)
+_THROUGH = ("generate", "generate_stream", "wrapper", "timed_wrapper", "inside")
 """A subclass's method that calls its parent's, what decorates it, and a pool's thread."""
 _VERSION = FRAMEWORK.version() or Version(str(FRAMEWORK.newest))
 _HERE = [site for site in CALL_SITES if site is not UNKNOWN and site.is_in(_VERSION)]

@@ -30,7 +30,7 @@ from hymem.errors import SettingsError
 from hymem.frameworks import KNOWN
 from hymem.integration import Fault, Integration, Route
 from hymem.patching import Attribute, Entry, Leftover, Patch, Switch, rewrap
-from hymem.routing import Given, routed_attribute, within
+from hymem.routing import Given, attached_already, routed_attribute, within
 from hymem.standin import StandIn
 from hymem.writer import Writer
 
@@ -333,8 +333,7 @@ def _routing_new_ones(switch: Switch) -> Callable[[Any], Any]:
         def from_config(cls: Any, *args: Any, **kwargs: Any) -> Any:
             made = original(cls, *args, **kwargs)
             if switch.on and not hasattr(type(made).generate, _MARK):
-                with INTEGRATION.lock:
-                    INTEGRATION._refresh()
+                INTEGRATION.refresh()
             return made
 
         return from_config
@@ -376,7 +375,7 @@ def attach_to(target: Any, writer: Writer) -> Callable[[], list[Leftover]]:
             f"memory or a MemFeedback, not {type(target).__name__}"
         )
     if any(isinstance(own, HyMemoryLLM) for _, _, own in found):
-        raise SettingsError("this object's writes go to a writer already; disable() that first")
+        raise attached_already()
     switch = Switch(on=True)
     placed = []
     for owner, name, own in found:

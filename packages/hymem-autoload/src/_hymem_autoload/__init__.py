@@ -33,6 +33,7 @@ WATCHED = {
     "memos.memories.textual.tree": "memos",
     "memos.mem_os.core": "memos",
     "everos.component.llm.client": "evermemos",
+    "everos.service.memorize": "evermemos",
     "hy_memory.client": "hy-memory",
     "langchain.chat_models.base": "langchain",
     "langchain.memory": "langchain",

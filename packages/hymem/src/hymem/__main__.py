@@ -1,4 +1,4 @@
-"""The command line: `python -m hymem run`, `doctor`, `status`, `call-sites`."""
+"""The command line: `python -m hymem run`, `doctor`, `status`, `call-sites`, `replay`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .frameworks import KNOWN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: of `doctor` 0, 1 or 2; of the others 0, or 2 where they could not do it."""
+    """Exit code: of `doctor` 0, 1 or 2; of `replay` 1 where something is left; of the others 0, or 2 where
+    they could not do it."""
     arguments = sys.argv[1:] if arguments is None else arguments
     given = _given_to_run(arguments) or _parser().parse_args(arguments)
     try:
@@ -74,6 +75,14 @@ def _parser() -> argparse.ArgumentParser:
     sites.add_argument("framework", nargs="?", help="else all whose integration is installed")
     sites.set_defaults(do=_call_sites)
 
+    replay = commands.add_parser(
+        "replay",
+        help="write what was kept of writes that failed",
+        description="Exit code 0: nothing is left; 1: some could not be written yet.",
+    )
+    replay.add_argument("framework")
+    replay.set_defaults(do=_replay)
+
     for command in (doctor, status, sites):
         command.add_argument("--json", action="store_true", dest="as_json", help="for programs")
     return parser
@@ -104,6 +113,18 @@ def _call_sites(given: argparse.Namespace) -> int:
     from .status import call_sites
 
     return _shown(call_sites(given.framework), as_json=given.as_json)
+
+
+def _replay(given: argparse.Namespace) -> int:
+    from .status import replay
+
+    def say(line: str) -> None:
+        print(f"hymem: {line}", file=sys.stderr, flush=True)
+
+    with contextlib.redirect_stdout(sys.stderr):  # frameworks print
+        left = replay(given.framework, say)
+    print(f"{left} write(s) left" if left else "nothing is left to write")
+    return int(left > 0)
 
 
 def _shown(table: Mapping[str, Sequence[Sequence[str]]], *, as_json: bool) -> int:

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from .integration import CallSite
 
 
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+"""Functions of their own, most of them before Python 3.12 only."""
+
+
 class Callers:
     """The functions of a catalogue. `through`: names of functions that only hand a call on, a subclass's
-    method or a decorator's wrapper, past which the asking one is looked for."""
+    method or a decorator's wrapper, past which the asking one is looked for, as it is past comprehensions."""
 
     def __init__(self, sites: Sequence[CallSite], through: Sequence[str] = ()) -> None:
         self._sites: dict[tuple[str, str], CallSite] = {}
-        self._through = frozenset(through)
+        self._through = frozenset((*through, *_COMPREHENSIONS))
         for site in sites:
             for where in site.where:
                 module, _, name = where.partition(":")

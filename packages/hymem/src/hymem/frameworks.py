@@ -119,6 +119,8 @@ KNOWN = {
             otherwise="before 1.0 `everos` was a client of the makers' cloud, which writes there and not "
             "here; from 1.0 on it needs Python 3.12",
             floor="1.0",
+            # The first since 1.1.
+            quiet={"EVEROS_ROOT": "{place}", "EVEROS_MEMORY__ROOT": "{place}"},
         ),
         Framework(
             id="hy-memory",

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from packaging.version import Version
 
@@ -26,7 +26,7 @@ from .errors import SeamMissing, SettingsError, UnsupportedVersion
 from .events import Stats
 from .frameworks import Framework, is_importable
 from .patching import Leftover, Patch, PatchSet, Switch, rewrap
-from .settings import WriterSettings, load_settings
+from .settings import Table, WriterSettings, load_settings
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -184,6 +184,17 @@ class Route:
     read: Callable[[], Any]
 
 
+class Kept(Protocol):
+    """What an integration has kept of writes that failed, where the framework keeps nothing of them."""
+
+    def count(self) -> int:
+        """How many writes wait. Imports no framework."""
+
+    def replay(self, progress: Callable[[str], None]) -> int:
+        """Write them, in a process that does nothing else, enabled; how many are left. Raises `HymemError`
+        where it cannot be tried."""
+
+
 class Integration:
     """The switches of one framework's integration.
 
@@ -192,6 +203,8 @@ class Integration:
     object of the framework with this main model, and with all that it stores in this directory.
     `parts`: further modules, of packages that need not be installed, in which there is something to
     route; `base` looks at those that are imported. `faults`: what is known to be wrong in a version.
+    `table`: settings in the framework's own file, where that has room for some. `kept`: for a framework
+    that loses its input when a write of it fails.
     """
 
     def __init__(
@@ -207,6 +220,8 @@ class Integration:
         probe: Callable[[StandIn, Path], Route] | None = None,
         parts: Sequence[str] = (),
         faults: Callable[[Version], Sequence[Fault]] = lambda version: (),
+        table: Callable[[], Table | None] = lambda: None,
+        kept: Kept | None = None,
     ) -> None:
         self.framework = framework
         self.call_sites = tuple(call_sites)
@@ -215,6 +230,8 @@ class Integration:
         """The writer that `enable()` put in charge of the process."""
         self.probe = probe
         self.faults = faults
+        self.kept = kept
+        self._table = table
         self._parts = parts
         self._core = core
         self._base = PatchSet(base, verify)
@@ -231,7 +248,7 @@ class Integration:
         version = self._ready(parts)
         with self.lock:
             if self._registered is not None and self._registered.active:
-                self._refresh()
+                self.refresh()
             else:
                 self._hold(version)
                 self._registered = Handle(self, "register", None, self._let_go)
@@ -240,12 +257,12 @@ class Integration:
     def enable(self, settings: Mapping[str, Any], *, replace: bool = False) -> Handle:
         """Route the writes of every object of the process. With equal settings the same handle, and
         what a reload has undone is done again; with others an error, unless `replace`."""
-        wanted = load_settings(settings, framework=self.framework.id)
+        wanted = self.settings(settings)
         version = self._ready()
         with self.lock:
             running = self._enabled
             if running is not None and running.writer is not None and running.active:
-                self._refresh()
+                self.refresh()
                 if running.writer.settings == wanted:
                     return running
                 if not replace:
@@ -271,8 +288,12 @@ class Integration:
             self._let_go()
             raise
 
-    def attach(self, target: Any, writer: Writer) -> Handle:
-        """Route the writes of one object."""
+    def attach(self, target: Any, writer: Writer | None, settings: Mapping[str, Any]) -> Handle:
+        """Route the writes of one object to `writer`, or to one made from `settings`."""
+        if writer is None:
+            writer = Writer(self.settings(settings), framework=self.framework.id)
+        elif settings:
+            raise TypeError("pass a writer or settings, not both")
         version = self._ready()
         with self.lock:
             self._hold(version)
@@ -297,6 +318,12 @@ class Integration:
 
     def status(self) -> dict[str, bool]:
         return {**self._base.status(), **self._routed.status()}
+
+    def settings(
+        self, arguments: Mapping[str, Any] | None = None, *, where: str = "argument"
+    ) -> WriterSettings:
+        """The writer's, as `load_settings` finds them, and in the framework's own file."""
+        return load_settings(arguments, framework=self.framework.id, where=where, table=self._table())
 
     def patches(self) -> list[Patch]:
         """What registering and enabling would change, as it is laid out now. Changes nothing."""
@@ -368,14 +395,15 @@ class Integration:
         if self._users == 0 and version is not None and newest is not None and version > Version(newest):
             name = self.framework.distribution
             self.log.info("%s %s is newer than %s, the newest tested", name, version, newest)
-        self._refresh()
+        self.refresh()
         self._users += 1
 
-    def _refresh(self) -> None:
-        """Have in force what should be, after a reload too."""
-        self._base.apply()
-        if self._routed.active:
-            self._routed.apply()
+    def refresh(self) -> None:
+        """Have in force what should be: after a reload, or where there is more to be patched by now."""
+        with self.lock:
+            self._base.apply()
+            if self._routed.active:
+                self._routed.apply()
 
     def _let_go(self) -> list[Leftover]:
         self._users -= 1

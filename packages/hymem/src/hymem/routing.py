@@ -50,6 +50,10 @@ def within(switch: Switch, around: Around) -> Callable[[Any], Any]:
     return wrap
 
 
+def attached_already() -> SettingsError:
+    return SettingsError("this object's writes go to a writer already; disable() that first")
+
+
 class Attached:
     """Objects whose writes go to a writer of their own, until they are gone."""
 
@@ -69,7 +73,7 @@ class Attached:
     def attach(self, targets: Sequence[Any], writer: Writer) -> Callable[[], list[Leftover]]:
         """Have the writes of these go to a writer; gives the undo. `SettingsError` if one's do already."""
         if any(each in self for each in targets):
-            raise SettingsError("this object's writes go to a writer already; disable() that first")
+            raise attached_already()
         switch = Switch(on=True)
         for each in targets:
             self.add(each, writer, switch)

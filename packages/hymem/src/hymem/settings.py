@@ -1,8 +1,9 @@
 """What a writer is told: its settings, and where each value came from.
 
-Nearest wins: arguments, then `HYMEM_<FRAMEWORK>_*`, then `HYMEM_*`, then the TOML file named by
-`HYMEM_CONFIG`, then the defaults below. pydantic-settings is not used: it ignores an unknown
-`HYMEM_MAX_TOKNES` and a missing file in silence, and both must be errors here.
+Nearest wins: arguments, then `HYMEM_<FRAMEWORK>_*`, then `HYMEM_*`, then the framework's own file
+where it has room for them, then the TOML file named by `HYMEM_CONFIG`, then the defaults below.
+pydantic-settings is not used: it ignores an unknown `HYMEM_MAX_TOKNES` and a missing file in
+silence, and both must be errors here.
 """
 
 from __future__ import annotations
@@ -166,6 +167,8 @@ def _header_value(secret: SecretStr) -> str:
 
 _NAMES = tuple(WriterSettings.model_fields)
 
+Table = tuple[Mapping[str, Any], str]
+
 
 def load_settings(
     arguments: Mapping[str, Any] | None = None,
@@ -173,12 +176,14 @@ def load_settings(
     framework: str | None = None,
     environ: Mapping[str, str] | None = None,
     where: str = "argument",
+    table: Table | None = None,
 ) -> WriterSettings:
     """Settings from arguments, environment, file and defaults, nearest first.
 
     `framework` is one of `FRAMEWORKS` (either spelling of its hyphen) and brings
     `HYMEM_<FRAMEWORK>_*` and the file's table of that name into play. `where` names the place
-    the arguments stand in, for error messages (a framework's own configuration key, say).
+    the arguments stand in, for error messages (a framework's own configuration key, say). `table`:
+    settings in a file of the framework, which the environment overrides, and the name of that place.
     Raises `SettingsError` for an unknown name, a bad value, or a file that cannot be read.
     """
     environ = os.environ if environ is None else environ
@@ -187,6 +192,7 @@ def load_settings(
     sources: dict[str, str] = {}
     layers = [
         *_file_layers(environ.get("HYMEM_CONFIG"), framework),
+        *([] if table is None else [((name, value, table[1]) for name, value in table[0].items())]),
         *_environment_layers(environ, framework),
         ((name, value, where) for name, value in (arguments or {}).items()),
     ]

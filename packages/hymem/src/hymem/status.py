@@ -10,7 +10,7 @@ import importlib
 import importlib.metadata
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from . import __version__
 from .doctor import hook_state
@@ -41,7 +41,10 @@ def status() -> dict[str, Rows]:
             version = "not supported, or not there: see doctor"
         name = integration.framework.distribution
         here.append((integration.framework.integration, f"{name} {version}", by_hook))
-        parts[f"settings of {framework}"] = _settings(load_settings(framework=framework))
+        parts[f"settings of {framework}"] = _settings(integration.settings())
+        if integration.kept is not None:
+            waiting = f"{integration.kept.count()} write(s) that failed wait to be written"
+            parts[f"kept for {framework}"] = [(waiting, f"python -m hymem replay {framework}")]
     if len(parts) == 1:
         parts["settings"] = _settings(load_settings())
     return parts
@@ -83,6 +86,18 @@ def _row(site: CallSite) -> tuple[str, str, str, str]:
         to += f" if {site.opt_in}"
     more = f" (+{len(site.where) - 1})" if len(site.where) > 1 else ""
     return site.id, to, site.versions or "all", site.where[0] + more
+
+
+def replay(framework: str, progress: Callable[[str], None]) -> int:
+    """Write what a framework's integration has kept; how many are left. Raises `SettingsError` where it
+    keeps nothing, and what stands in its way."""
+    (integration,) = _installed(framework).values()
+    if integration.kept is None:
+        raise SettingsError(f"{framework} keeps its input when a write fails; there is nothing to replay")
+    if integration.kept.count() == 0:
+        return 0
+    with integration.enable({}):
+        return integration.kept.replay(progress)
 
 
 def _installed(framework: str | None) -> dict[str, Integration]:

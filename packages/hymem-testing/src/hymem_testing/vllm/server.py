@@ -84,6 +84,8 @@ def stop(running: Running) -> None:
     """End both, with all their children. Safe to call twice."""
     for pid in (running.pid, running.embedder_pid):
         _end_group(pid)
+        if (child := _children.pop(pid, None)) is not None:
+            child.wait()
 
 
 def _command(python: Path, model: str, port: int) -> list[str]:
@@ -96,11 +98,15 @@ def _command(python: Path, model: str, port: int) -> list[str]:
     ]
 
 
+_children: dict[int, subprocess.Popen[bytes]] = {}
+"""What this process has started. Python warns of one that nobody has waited for."""
+
+
 def _spawn(command: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
     # Proxies and other people's Python settings are nothing to this process.
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     kept.pop("PYTHONPATH", None)
-    return subprocess.Popen(
+    child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -108,6 +114,8 @@ def _spawn(command: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
         env={**kept, **_ENVIRONMENT},
         start_new_session=True,
     )
+    _children[child.pid] = child
+    return child
 
 
 def _wait(running: Running, server: subprocess.Popen[bytes], log: Path, *, quiet: bool) -> None:

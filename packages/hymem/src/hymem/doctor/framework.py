@@ -31,9 +31,16 @@ def installed(distribution: str) -> str | None:
         return None
 
 
-def settings_of(report: Report, framework: str | None, overrides: Mapping[str, Any]) -> WriterSettings | None:
+def settings_of(
+    report: Report,
+    framework: str | None,
+    overrides: Mapping[str, Any],
+    integration: Integration | None = None,
+) -> WriterSettings | None:
     """The writer's, as they are found from here; None where they are wrong."""
     try:
+        if integration is not None:
+            return integration.settings(overrides, where="the command line")
         return load_settings(overrides, framework=framework, where="the command line")
     except SettingsError as error:
         report.find("bad-setting", framework or "writer", str(error), "correct it where it stands")
@@ -53,7 +60,7 @@ class Subject:
         if self.integration is not None:
             self.framework = self.integration.framework
         self.is_sound = False
-        self.settings = settings_of(report, framework, overrides)
+        self.settings = settings_of(report, framework, overrides, self.integration)
 
     def _find(self, code: str, found: str, todo: str) -> None:
         self.report.find(code, self.id, found, todo)
@@ -145,6 +152,10 @@ class Subject:
             self._find("framework-untested", found, "nothing, if its seams are there; see --probe")
         for fault in self.integration.faults(version) if self.integration and version else ():
             self._find("framework-fault", f"{framework.distribution} {version}: {fault.found}", fault.todo)
+        waiting = self.integration.kept.count() if self.integration and self.integration.kept else 0
+        if waiting:
+            found = f"{waiting} write(s) that failed wait to be written"
+            self._find("writes-kept", found, f"python -m hymem replay {self.id}")
         return True
 
     # -- the route -------------------------------------------------------------------------------

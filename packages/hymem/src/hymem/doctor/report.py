@@ -41,6 +41,7 @@ LEVELS = {
     "framework-untested": "note",
     "framework-broken": "error",
     "framework-fault": "warning",
+    "writes-kept": "warning",
     "seam-missing": "error",
     "probe-failed": "error",
     "write-failed": "error",
