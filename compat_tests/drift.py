@@ -38,6 +38,8 @@ class Rule:
     receivers: str = ""
     under: str = ""
     providers: str = r"$^"
+    through: tuple[str, ...] = ()
+    """What only hands a call on, and is no call site: a client's own methods, wrappers around it."""
     optional: bool = False
     """Whether the package need not be installed; what is not there has no calls."""
 
@@ -58,8 +60,22 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             base="everalgo.llm.protocols:LLMClient",
             receivers=r"(llm|client|_llm)$",
             providers=r"llm/",
+            through=(
+                "everalgo.knowledge._postprocess:_llm_text",
+                "everalgo.llm.providers.openai_compat:OpenAICompatClient._chat_create",
+            ),
         ),
-        Rule("everos", names=("chat",), receivers=r"(llm|client|_llm|_inner)$", providers=r"component/llm/"),
+        Rule(
+            "everos",
+            names=("chat",),
+            receivers=r"(llm|client|_llm|_inner)$",
+            providers=r"component/llm/",
+            through=(
+                "everos.component.llm.openai_provider:OpenAIProvider.chat",
+                "everos.component.llm.client:_LoggingLLMClient.chat",
+                "everos.component.llm._usage_client:UsageRecordingClient.chat",
+            ),
+        ),
     ),
     "hy-memory": (
         Rule(
@@ -265,7 +281,7 @@ def measure(framework: str, places: Iterable[str]) -> dict[str, Any]:
 
 def uncatalogued(found: Mapping[str, Any], places: Iterable[str]) -> list[str]:
     """Functions that ask an LLM and stand in no call site."""
-    known = tuple(places)
+    known = (*places, *(each for rules in RULES.values() for rule in rules for each in rule.through))
     asking = {call.rpartition(" ")[0] for each in found["packages"].values() for call in each["calls"]}
     return sorted(each for each in asking if not any(_within(each, where) for where in known))
 

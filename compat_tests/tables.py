@@ -52,6 +52,7 @@ _TITLES = {
     "langchain": "LangChain (`langchain`)",
     "llama-index": "LlamaIndex (`llama-index-core`)",
     "memos": "MemOS (`MemoryOS`)",
+    "evermemos": "EverMemOS (`everos`)",
 }
 
 
@@ -124,6 +125,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "mem0-call-sites": lambda: call_sites("hymem_mem0", "Mem0"),
     "memos-versions": lambda: versions("memos", ""),
     "memos-call-sites": lambda: call_sites("hymem_memos", "MemOS"),
+    "evermemos-versions": lambda: versions("evermemos", ""),
+    "evermemos-call-sites": lambda: call_sites("hymem_evermemos", "EverMemOS"),
     "llama-index-versions": lambda: versions("llama-index"),
     "llama-index-call-sites": lambda: call_sites("hymem_llama_index", "LlamaIndex"),
     "langchain-versions": lambda: versions("langchain"),
@@ -133,6 +136,7 @@ TABLES: dict[str, Callable[[], str]] = {
         for framework, kinds in {
             "mem0": ("extraction", "decision"),
             "memos": ("extraction", "multimodal", "general", "naive"),
+            "evermemos": ("boundary", "episode", "facts", "profile", "update"),
             "llama-index": ("facts", "condensed", "history"),
             "langchain": ("summary", "history", "entities", "triples", "memories", "changes"),
         }.items()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
@@ -75,19 +77,36 @@ class _Listening(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, owner: LocalServer) -> None:
+    def __init__(self, owner: LocalServer, port: int) -> None:
         self.owner = owner
-        super().__init__(("127.0.0.1", 0), Handler)
+        self._open: set[socket.socket] = set()
+        super().__init__(("127.0.0.1", port), Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """Connections that are kept alive would be served on, each by its thread."""
+        for each in list(self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: a client that goes away in the middle is what some tests are about."""
 
 
 class LocalServer:
-    """A server on a free port of 127.0.0.1, from `start` to `stop`. A context manager."""
+    """A server on a free port of 127.0.0.1, from `start` to `stop`; started again, on the same. A context
+    manager."""
 
     def __init__(self) -> None:
         self._listening: _Listening | None = None
+        self._port = 0
 
     def answer(self, method: str, path: str, headers: dict[str, str], raw: bytes) -> Answer:
         raise NotImplementedError
@@ -104,13 +123,15 @@ class LocalServer:
         return self.url + "/v1"
 
     def start(self) -> None:
-        self._listening = _Listening(self)
+        self._listening = _Listening(self, self._port)
+        self._port = self._listening.server_port
         threading.Thread(target=self._listening.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
         if self._listening is not None:
             self._listening.shutdown()
             self._listening.server_close()
+            self._listening.hang_up()
             self._listening = None
 
     def __enter__(self) -> Any:

@@ -46,6 +46,9 @@ class Adapter(abc.ABC):
     """Whether its own configuration can name the writer, with no import of ours in user code."""
     has_own_main: ClassVar[bool] = False
     """Whether each purpose has a model object of its own, so that nothing but writes comes to ours."""
+    is_handed_in: ClassVar[bool] = False
+    """Whether the writer is an object that the program itself makes and hands in: it stays one when all is
+    undone."""
     first_seam: ClassVar[str] = ""
     """How the name of a place begins that is looked for as soon as the framework is imported. What is in
     modules that come later is missed later, when the others are in force."""

@@ -1,0 +1,36 @@
+"""Real EverMemOS."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+import evermemos_bank  # first: it keeps EverMemOS from the network
+import pytest
+
+import hymem
+import hymem_evermemos
+from hymem_testing.leaks import pytest_collection_modifyitems, pytest_unconfigure
+
+__all__ = ["pytest_collection_modifyitems", "pytest_unconfigure"]
+assert evermemos_bank
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    monkeypatch.setattr("hymem.events._times_logged", Counter())
+    monkeypatch.setattr("hymem.plan.FIRST_PAUSE", 0.001)
+    yield
+    hymem_evermemos.disable()
+    hymem.close()
+
+
+@pytest.fixture
+def events():
+    seen = []
+    stop = hymem.observe(seen.append)
+    yield seen
+    stop()
