@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from hymem_testing.http import Body
+
 USERS_KEY = "sk-users-key"
 AT = 1_760_000_000_000
 """Milliseconds."""
@@ -47,3 +49,6 @@ def memcell(text, user="ann"):
 
 def facts_reply(*facts):
     return json.dumps({"atomic_facts": {"time": "today", "atomic_fact": list(facts)}})
+
+
+REFUSED = Body({"error": {"message": "no"}}, 401)

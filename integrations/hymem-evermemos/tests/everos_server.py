@@ -17,7 +17,9 @@ from pathlib import Path
 from evermemos_bank import USERS_KEY
 from packaging.version import Version
 
+from hymem_testing.embeddings import DIMENSIONS, embed_words, embeddings_answer
 from hymem_testing.guard import HERE, guarded, refused
+from hymem_testing.http import LocalServer
 
 VERSION = Version(version("everos"))
 AT = 1_760_000_000_000
@@ -38,6 +40,16 @@ class Letters:
 import tiktoken
 tiktoken.get_encoding = lambda name: Letters()
 """
+
+
+class Wide(LocalServer):
+    """An embedder of 1024 numbers, which 1.0 wants at its start."""
+
+    def answer(self, method, path, headers, raw):
+        def embed(texts):
+            return [[*each, *[0.0] * (1024 - DIMENSIONS)] for each in embed_words(texts)]
+
+        return embeddings_answer(embed, json.loads(raw))
 
 
 class EverOS:
@@ -72,12 +84,15 @@ class EverOS:
             "HOME": str(root.parent),
             **(environ or {}),
         }
-        if embeds:
+        self._wide = Wide() if Version("1.1") > VERSION else None
+        if embeds or self._wide is not None:
+            if self._wide is not None:
+                self._wide.start()
             self.environ |= {
                 "EVEROS_EMBEDDING__MODEL": "embedder",
-                "EVEROS_EMBEDDING__BASE_URL": main.base_url,
+                "EVEROS_EMBEDDING__BASE_URL": (self._wide or main).base_url,
                 "EVEROS_EMBEDDING__API_KEY": USERS_KEY,
-                "EVEROS_EMBEDDING__DIM": "384",
+                "EVEROS_EMBEDDING__DIM": str(DIMENSIONS),
             }
         self._command = [str(Path(sys.executable).with_name("everos")), "server", "start"]
         if Version("1.1") <= VERSION:

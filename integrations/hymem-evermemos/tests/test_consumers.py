@@ -12,8 +12,7 @@ from everos_server import VERSION
 from packaging.version import Version
 
 import hymem_evermemos
-from hymem import WriterUnavailable, contract
-from hymem_testing.http import Body
+from hymem import WriterUnavailable
 
 HAS_MORE = Version("1.1") <= VERSION
 needs_more = pytest.mark.skipif(not HAS_MORE, reason="came with 1.1")
@@ -441,7 +440,7 @@ def test_a_server_that_is_away_is_no_bad_reply(llm, hymem_writer):
     """An `LLMError`, as `everalgo` has it: nothing is set aside for it."""
     from everalgo.llm.errors import LLMError
 
-    hymem_writer.reply(None, answer=Body({}, 401))
+    hymem_writer.reply(None, answer=bank.REFUSED)
     with pytest.raises(WriterUnavailable) as raised:
         asyncio.run(detected(llm))
     assert isinstance(raised.value, LLMError)
@@ -449,29 +448,69 @@ def test_a_server_that_is_away_is_no_bad_reply(llm, hymem_writer):
     assert len(hymem_writer.chats) == 1
 
 
-def test_upstreams_traces_tell_the_tokens(llm, hymem_writer):
-    """Its own wrapper reads them off the reply."""
-    from everalgo.llm.types import ChatMessage
+def test_another_time_it_may_be_asked(hymem_writer, llm, monkeypatch):
+    """A program of one task, whose server is mended meanwhile."""
+    from everalgo.boundary import detect_boundaries
 
-    hymem_writer.reply(None, bank.facts_reply("a"))
+    async def both():
+        with pytest.raises(ValueError, match="cannot be used"):
+            await detect_boundaries(chat("a", "b"), llm=llm)
+        hymem_writer.reply(None, '{"boundaries": [1], "should_wait": false}')
+        with pytest.raises(ValueError, match="cannot be used"):
+            await detect_boundaries(chat("a", "b"), llm=llm)
+        monkeypatch.setattr("hymem_evermemos.models.REMEMBERED", 0.0)
+        return await detect_boundaries(chat("a", "b"), llm=llm)
 
-    async def _call_llm_for_atomic_facts():  # a function of this name elsewhere is not that call site
-        return await llm.chat([ChatMessage(role="user", content="x")])
+    hymem_writer.reply(None, "I remember.")
+    assert asyncio.run(both()).cells
 
-    seen = []
-    made = type(llm).chat
 
-    async def watched(self, *args, **kwargs):
-        seen.append(await made(self, *args, **kwargs))
-        return seen[-1]
+def test_a_main_model_that_fails_once_is_asked_again(hymem_writer, hymem_main):
+    hymem_evermemos.enable(base_url=hymem_writer.base_url, on_failure="fallback")
+    hymem_writer.reply(None, "I remember.")
+    hymem_main.reply(None, '{"boundaries": [1], "should_wait": false}')
+    hymem_main.reply(None, "Sure.", times=1)
+    found = asyncio.run(detected(bank.client(hymem_main.model, hymem_main.base_url)))
+    assert [len(cell.items) for cell in found.cells] == [1]
+    assert len(hymem_main.chats) == 2
 
+
+@needs_more
+def test_a_pass_over_a_document_that_fails_leaves_it_as_it_is(llm, hymem_writer, events):
+    from everalgo.knowledge._classify import aclassify_category
+    from everalgo.types import CategorySpec
+
+    known = [CategorySpec(id="food", name="Food", description="Of food.")]
+    hymem_writer.reply(None, '{"category_id": null}')
+    assert asyncio.run(aclassify_category(llm, "T", "s", known)) == ""
+    assert [event.outcome for event in events] == ["failed"]
+    hymem_writer.reply(None, answer=bank.REFUSED)
+    with pytest.raises(WriterUnavailable):
+        asyncio.run(aclassify_category(llm, "T", "s", known))
+
+
+class Traced:
+    """A client of somebody's own around EverMemOS's."""
+
+    def __init__(self, inner):
+        self._inner, self.seen = inner, []
+
+    async def chat(self, *args, **kwargs):
+        async def attempt():
+            self.seen.append(await self._inner.chat(*args, **kwargs))
+            return self.seen[-1]
+
+        return await asyncio.wait_for(attempt(), 30)
+
+
+def test_somebody_elses_wrapper_is_looked_past_and_sees_the_tokens(llm, hymem_writer, hymem_main):
     from everalgo.user_memory import AtomicFactExtractor
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(llm), "chat", watched)
-        patch.setattr("hymem_evermemos.models.CALLERS._through", frozenset(("chat", "watched")))
-        asyncio.run(AtomicFactExtractor(llm=llm).aextract_from_text("x", timestamp=0))
-    (reply,) = seen
+    hymem_writer.reply(None, bank.facts_reply("a"))
+    traced = Traced(llm)
+    asyncio.run(AtomicFactExtractor(llm=traced).aextract_from_text("x", timestamp=0))
+    assert hymem_main.chats == []
+    (reply,) = traced.seen
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (7, 5)
     assert (reply.model, reply.finish_reason) == ("hy-memory", "stop")
 
@@ -490,4 +529,3 @@ def test_the_coming_protocol(hymem_writer, hymem_main):
     hymem_writer.reply(None, '{"sure": "perhaps"}')
     with pytest.raises(ValueError, match="sure"):
         asyncio.run(llm.achat([{"role": "user", "content": "x"}], response_format=Verdict))
-    assert contract.FREE_TEXT.schema is None

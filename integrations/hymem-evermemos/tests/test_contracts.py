@@ -262,7 +262,26 @@ def operation(action, kind="explicit_info", **more):
             0,
         ),
         ([operation("delete", index="1")], [operation("delete", index=1)], 0),
-        ([operation("delete", index=0)] * 2, [operation("delete", index=0)], 1),
+        (
+            [operation("delete", index=1, reason="x"), operation("delete", index=1, reason="y")],
+            [operation("delete", index=1, reason="x")],
+            1,
+        ),
+        (
+            [operation("update", index=1, data={"description": "x", "evidence": None, "category": ""})],
+            [operation("update", index=1, data={"description": "x"})],
+            0,
+        ),
+        (
+            [operation("update", index=1, data={"description": ""}), operation("none")],
+            [operation("none")],
+            1,
+        ),
+        (
+            [{"action": "update", "index": 0, "data": {"description": "x"}}, operation("none")],
+            [operation("none")],
+            1,
+        ),
         (
             [operation("update", index=1, data={"description": "x"}), operation("delete", index=1)],
             [operation("update", index=1, data={"description": "x"})],
@@ -310,11 +329,22 @@ def test_an_update_of_a_skill_that_was_not_offered_is_an_addition():
     )
 
 
-def test_as_many_messages_as_there_were():
-    message = {"role": "assistant", "content": "c"}
-    facts = contracts.offered(messages=[1, 2])
-    assert isinstance(read(contracts.TOOLS, {"compressed_messages": [message]}, facts), Violation)
-    assert read(contracts.TOOLS, {"compressed_messages": [message] * 2}, facts).kept == 2
+CALL = {"id": "1", "type": "function", "function": {"name": "grep", "arguments": "{}"}}
+
+
+def test_as_many_messages_as_there_were_and_of_their_kinds():
+    facts = contracts.offered(messages=["assistant:1", "tool:1"])
+    asks = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    answers = {"role": "tool", "tool_call_id": "1", "content": "c"}
+    assert read(contracts.TOOLS, {"compressed_messages": [asks, answers]}, facts).steps == frozenset()
+    bad = [[asks], [answers, asks], [{"role": "assistant"}, {"role": "assistant"}], [asks, {"role": "tool"}]]
+    for messages in (*bad, [{**asks, "tool_calls": []}, answers], [asks, {**answers, "content": None}]):
+        assert isinstance(read(contracts.TOOLS, {"compressed_messages": messages}, facts), Violation)
+    loose = {**CALL, "function": {"name": "grep", "arguments": {"a": 1}}}
+    said = [{**asks, "tool_calls": [loose]}, {"role": "tool", "content": [{"type": "text", "text": "c"}]}]
+    made = json.loads(read(contracts.TOOLS, {"compressed_messages": said}, facts).text)["compressed_messages"]
+    assert made[0]["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
+    assert made[1] == answers
 
 
 def test_nothing_that_overwrites_is_done_on_a_guess():

@@ -26,9 +26,9 @@ def episode_reply(text, title="A talk"):
 def script(proxy, text=OSLO):
     """What a model says of each kind of request that a conversation makes."""
     proxy.reply(None, '{"explicit_info": [], "implicit_traits": []}')
-    proxy.reply('"foresights"', '{"foresights": []}')
-    proxy.reply("atomic_fact", facts_reply(f"{text}, a fact."))
     proxy.reply('"content"', episode_reply(text))
+    proxy.reply("atomic_fact", facts_reply(f"{text}, a fact."))
+    proxy.reply("foresights", '{"foresights": []}')
     proxy.reply("should_wait", boundary_reply())
 
 
@@ -67,15 +67,15 @@ def test_the_stock_command_by_its_environment(tmp_path, writers, hymem_writer, h
         hymem_writer.stop()
         hymem_writer.start()
         script(hymem_writer, BERGEN)
+        # Where it has failed five times in a row, it is left alone for half a minute.
         assert everos.flush("two")[1]["data"]["status"] == "no_extraction"
-        everos.until(lambda: BERGEN in everos.markdown("episodes"))
+        everos.until(lambda: BERGEN in everos.markdown("episodes") or not everos.flush("two"))
         everos.until(lambda: f"{BERGEN}, a fact." in everos.markdown(".atomic_facts"))
         assert everos.markdown("episodes").count(BERGEN) == everos.markdown("episodes").count(OSLO)
         assert list(everos.root.glob(".hymem/episodes/*")) == []
         assert hymem_main.chats == []
 
 
-@pytest.mark.hymem_short
 def test_a_table_in_its_own_file_and_replay(tmp_path, hymem_writer, hymem_main):
     """No `HYMEM_ENABLE`, and nothing of ours in the environment. What failed is counted by `status`, named by
     the doctor, and written by `replay` while the server is down."""

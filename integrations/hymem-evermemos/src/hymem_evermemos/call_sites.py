@@ -129,6 +129,9 @@ ASSIGNMENTS = _write(
 )
 CATEGORY = _write("category", contracts.CATEGORY, f"{KNOWLEDGE}._classify:aclassify_category", ">=1.1")
 
+REFINEMENTS = (SUMMARY, MERGES, SPLITS, ASSIGNMENTS, CATEGORY)
+"""Passes over a document whose topics are had. A bad reply leaves those as they are, as upstream."""
+
 UNKNOWN = CallSite("evermemos.unknown", "write", (), contract=FREE_TEXT, after_failure="unchanged")
 """A `HyMemoryLLM` that is asked by code which is none of these."""
 

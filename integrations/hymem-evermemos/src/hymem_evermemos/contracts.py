@@ -25,6 +25,7 @@ from hymem.contract import (
     list_schema,
     shape_of,
     text_item,
+    to_json,
 )
 from hymem.decode import JSON
 from hymem.records import Field, Object, Record, folded
@@ -343,6 +344,8 @@ def _profile(*, whole: bool) -> Check:
     delete what is there."""
 
     def check(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
         if not isinstance(value, dict):
             return Violation("$", "an object", shape_of(value))
         if not any(key in value for key in (EXPLICIT, IMPLICIT)):
@@ -386,7 +389,6 @@ PROFILE = _contract(
     "profile",
     _profile(whole=False),
     _PROFILE_SCHEMA,
-    unchanged={EXPLICIT: [], IMPLICIT: []},
 )
 """`{"explicit_info": [...], "implicit_traits": [...]}`. No list is named, or of a reply that is cut one of
 the two would be taken for the whole."""
@@ -407,7 +409,7 @@ def _is_offered(name: str, at: JSON, facts: CallFacts) -> bool:
 
 
 _ACTION = Field("action", ("add", "update", "delete", "none"), others=("op", "operation", "event"))
-_DATA_OF = (("trait", IMPLICIT), ("basis", IMPLICIT), ("category", EXPLICIT), ("description", EXPLICIT))
+_DATA_OF = {"trait": IMPLICIT, "basis": IMPLICIT, "category": EXPLICIT}
 
 
 def _list_of(operation: Object, data: JSON) -> str:
@@ -416,9 +418,12 @@ def _list_of(operation: Object, data: JSON) -> str:
     for kind in (EXPLICIT, IMPLICIT):
         if word and word[:8] == kind[:8]:
             return kind
-    if isinstance(data, dict) and not word:
-        return next((kind for name, kind in _DATA_OF if name in data), "")
-    return ""
+    if word or not isinstance(data, dict):
+        return ""
+    kinds = {kind for name, kind in _DATA_OF.items() if name in data}
+    if len(kinds) == 1:
+        return kinds.pop()
+    return EXPLICIT if _ACTION.of(operation) == "add" and "description" in data else ""
 
 
 def _profile_operation(value: JSON, facts: CallFacts) -> Object | None:
@@ -447,7 +452,9 @@ def _profile_operation(value: JSON, facts: CallFacts) -> Object | None:
         return None
     made = {**value, "action": action, "type": kind, "data": data}
     if action == "update" and _is_offered(kind, at, facts):
-        return {**made, "index": at}
+        # What is empty would take the place of what is known.
+        filled = {name: each for name, each in data.items() if each not in (None, "", [])}
+        return {**made, "index": at, "data": filled} if filled else None
     entry = _entry(data)
     if entry is None:
         return None
@@ -468,9 +475,12 @@ def _profile_update(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation
     updated = {(each["type"], each["index"]) for each in wanted if each["action"] == "update"}
     kept: list[Object] = []
     for each in wanted:
-        again = each["action"] == "delete" and each in kept
-        if not again and not (each["action"] == "delete" and (each["type"], each["index"]) in updated):
-            kept.append(each)
+        if each["action"] == "delete":
+            named = (each["type"], each["index"])
+            if named in updated:  # or deleted by now: what has moved into its place is another
+                continue
+            updated.add(named)
+        kept.append(each)
     if found.value and not kept:
         if any(_ACTION.of(each) != "delete" for each in found.value):
             return Violation("operations[0]", "an operation that can be done", shape_of(found.value[0]))
@@ -510,34 +520,76 @@ PROFILE_UPDATE = _contract(
         },
     ),
     *("operations", "ops"),
-    unchanged={"operations": [{"action": "none"}], "update_note": ""},
 )
-"""`{"operations": [{"action", "type", "index"?, "data"?}], "update_note"}`."""
+"""`{"operations": [{"action", "type", "index"?, "data"?}], "update_note"}`. No contract of a profile has a
+reply that changes nothing: EverMemOS takes what was said up to then for profiled."""
 
 
 # -- an agent's cases and skills ---------------------------------------------------------------------
 
 
+def signature(message: Any) -> str:
+    """Of a message that is to be made shorter: its role, and the ids of its calls."""
+    calls = getattr(message, "tool_calls", None)
+    if calls:
+        return "assistant:" + ",".join(each.id for each in calls)
+    answered = getattr(message, "tool_call_id", None)
+    return f"tool:{answered}" if answered else str(getattr(message, "role", ""))
+
+
 def _tools(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
-    """As many messages as were given, each with its role: EverMemOS puts them in the places of those."""
+    """As many messages as were given, each of its kind: EverMemOS puts them in the places of those."""
     parsed = checked_items(
-        value, ("compressed_messages", "messages"), lambda each: AS_IT_IS if _is_message(each) else None
+        value, ("compressed_messages", "messages"), lambda each: AS_IT_IS if isinstance(each, dict) else None
     )
     if isinstance(parsed, Violation):
         return parsed
-    wanted = len(facts.offered) - 1 if facts.offered else len(parsed.value)
-    if parsed.dropped or len(parsed.value) != wanted:
+    wanted = [text for name, text in facts.offered.items() if name] if facts.offered else None
+    if parsed.dropped or (wanted is not None and len(parsed.value) != len(wanted)):
         found = f"{len(parsed.value)}, and {parsed.dropped} of no use"
-        return Violation("compressed_messages", f"{wanted} messages", found)
-    made = {"compressed_messages": parsed.value}
-    return Parsed(made, parsed.kept, 0, parsed.changed or made != value)
+        return Violation("compressed_messages", f"{len(wanted or ())} messages", found)
+    made = [
+        _message(each, wanted[at] if wanted is not None else None) for at, each in enumerate(parsed.value)
+    ]
+    if None in made:
+        return Violation(f"compressed_messages[{made.index(None)}]", "the same kind of message", "another")
+    whole = {"compressed_messages": made}
+    return Parsed(whole, parsed.kept, 0, whole != value)
 
 
-def _is_message(value: JSON) -> bool:
-    if not isinstance(value, dict):
-        return False
-    called = isinstance(value.get("tool_call_id"), str)
-    return value.get("role") in ("user", "assistant") or (value.get("role") == "tool" and called)
+def _message(value: Object, wanted: str | None) -> Object | None:
+    """A message of that role, with those calls. Arguments have to be text, and so has what a tool said."""
+    made = dict(value)
+    role, _, ids = (wanted or "").partition(":")
+    if isinstance(made.get("content"), list):
+        parts = [each.get("text") if isinstance(each, dict) else each for each in made["content"]]
+        texts = [each for each in parts if isinstance(each, str)]
+        made["content"] = "\n".join(texts) if len(texts) == len(parts) else None
+    if isinstance(made.get("tool_calls"), list):
+        made["tool_calls"] = [_call(each) for each in made["tool_calls"]]
+        if None in made["tool_calls"]:
+            return None
+    if wanted is None:
+        role = str(made.get("role"))
+    elif made.get("role") != role:
+        return None
+    if role == "tool":
+        made["tool_call_id"] = ids or made.get("tool_call_id")
+        fits = isinstance(made["tool_call_id"], str) and isinstance(made.get("content"), str)
+    elif ids:
+        fits = [each["id"] for each in made.get("tool_calls") or ()] == ids.split(",")
+    else:
+        fits = role in ("user", "assistant") and bool(made.get("content") or made.get("tool_calls"))
+    return made if fits else None
+
+
+def _call(value: JSON) -> Object | None:
+    function = value.get("function") if isinstance(value, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return None
+    arguments = function.get("arguments")
+    text = arguments if isinstance(arguments, str) else to_json(arguments if arguments is not None else {})
+    return {"type": "function", **value, "function": {**function, "arguments": text}}
 
 
 TOOLS = _contract(
@@ -551,9 +603,27 @@ TOOLS = _contract(
                 "role": {"type": "string", "enum": ["assistant", "tool", "user"]},
                 "content": {"type": ["string", "null"], "maxLength": MAX_TEXT},
                 "tool_call_id": {"type": "string", "maxLength": 200},
-                "tool_calls": {"type": "array", "items": {"type": "object"}, "maxItems": MAX_ITEMS},
+                "tool_calls": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "id": {"type": "string", "maxLength": 200},
+                            "function": {
+                                "type": "object",
+                                "properties": {
+                                    "name": {"type": "string", "maxLength": 200},
+                                    "arguments": {"type": "string", "maxLength": MAX_TEXT},
+                                },
+                                "required": ["name", "arguments"],
+                            },
+                        },
+                        "required": ["id", "function"],
+                    },
+                    "maxItems": MAX_ITEMS,
+                },
             },
-            "required": ["role"],
+            "required": ["role", "content"],
         },
     ),
     *("compressed_messages", "messages"),

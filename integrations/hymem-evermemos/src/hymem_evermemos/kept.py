@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import fcntl
 import functools
+import glob
 import importlib
 import importlib.metadata
 import inspect
@@ -24,14 +26,16 @@ import json
 import os
 import sqlite3
 import sys
+import types
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
-from hymem.errors import HymemError, WriterUnavailable
+from hymem.errors import HymemError, WriteError, WriterUnavailable
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -50,20 +54,49 @@ class EngineRuns(HymemError):
     """Another process has this memory root in use."""
 
 
-def root_of(environ: Mapping[str, str]) -> Path:
+def root() -> Path:
     """The memory root, as EverMemOS finds it; without importing it, which takes ten seconds."""
     if _is_before_roots():
-        named = environ.get("EVEROS_MEMORY__ROOT") or _root_in(file_of(environ))
+        environ = environment()
+        named = environ.get("EVEROS_MEMORY__ROOT") or _root_in(file())
     else:
-        named = environ.get("EVEROS_ROOT")
+        named = _on_the_command_line() or os.environ.get("EVEROS_ROOT")
     return Path(named or "~/.everos").expanduser().resolve()
 
 
-def file_of(environ: Mapping[str, str]) -> Path:
+def file() -> Path:
     """The user's settings: `everos.toml` in the root, before 1.1 `config.toml`."""
     if _is_before_roots():
-        return Path(environ.get("EVEROS_CONFIG_FILE") or "~/.everos/config.toml").expanduser()
-    return root_of(environ) / "everos.toml"
+        return Path(environment().get("EVEROS_CONFIG_FILE") or "~/.everos/config.toml").expanduser()
+    return root() / "everos.toml"
+
+
+def _on_the_command_line() -> str | None:
+    """`everos ... --root PLACE`, which gets into the environment when its modules are imported already."""
+    program, *given = sys.argv or [""]
+    if Path(program).name != "everos":
+        return None
+    for at, each in enumerate(given):
+        if each.startswith("--root="):
+            return each.removeprefix("--root=")
+        if each == "--root" and given[at + 1 :]:
+            return given[at + 1]
+    return None
+
+
+def environment() -> Mapping[str, str]:
+    """Before 1.1 with what stands in the first `.env` file of those that its server looks for."""
+    if not _is_before_roots():
+        return os.environ
+    settings = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    for place in (".env", f"{settings}/everos/.env", "~/.everos/.env"):
+        path = Path(place).expanduser()
+        if path.is_file():
+            from dotenv import dotenv_values  # EverMemOS 1.0 needs it itself
+
+            found = {name: each for name, each in dotenv_values(path).items() if each is not None}
+            return {**found, **os.environ}
+    return os.environ
 
 
 def _is_before_roots() -> bool:
@@ -114,9 +147,13 @@ class Entry:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        found = os.pread(descriptor, 1 << 16, 0)
-        entry = cls(path, descriptor, _loads(found) if found else {"tries": 0, **(known or {})})
-        entry._save()
+        try:
+            found = os.pread(descriptor, 1 << 16, 0)
+            entry = cls(path, descriptor, _loads(found) if found else {"tries": 0, **(known or {})})
+            entry._save()
+        except BaseException:
+            os.close(descriptor)  # and with it the lock
+            raise
         return entry
 
     def _save(self) -> None:
@@ -126,16 +163,26 @@ class Entry:
 
     def failed(self, error: BaseException) -> None:
         """Leave it for another time."""
-        if isinstance(error, Exception) and not isinstance(error, WriterUnavailable):
+        if isinstance(error, WriteError) and not isinstance(error, WriterUnavailable):
             self.known["tries"] = int(self.known.get("tries", 0)) + 1
         self.known["error"] = type(error).__name__
-        self._save()
+        with contextlib.suppress(OSError):  # it is there, with what was known before
+            self._save()
+        self.let_go()
+
+    def note(self, owner: str) -> None:
+        """That the episode of one of its users is written, and that EverMemOS knows."""
+        self.known.setdefault("written", []).append(owner)
+        with contextlib.suppress(OSError):
+            self._save()
+
+    def let_go(self) -> None:
         os.close(self._descriptor)
 
     def done(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
-        os.close(self._descriptor)
+        self.let_go()
 
 
 def _loads(data: bytes) -> Mapping[str, Any]:
@@ -147,7 +194,7 @@ def _loads(data: bytes) -> Mapping[str, Any]:
 
 
 def _folder() -> Path:
-    return root_of(os.environ) / ".hymem" / "episodes"
+    return root() / ".hymem" / "episodes"
 
 
 def _files() -> list[Path]:
@@ -162,9 +209,24 @@ class Journal:
 
     def __init__(self) -> None:
         self._again: asyncio.Task[None] | None = None
+        self._busy: dict[str, Entry] = {}
+        self._pipeline: weakref.ref[Any] = weakref.ref(self)
+        self.works = False
+        """Whether the last write got an answer."""
+
+    def client(self) -> Any:
+        """What episodes are written with, or None where nobody of ours writes them: then they wait."""
+        from .seams import INTEGRATION
+
+        if INTEGRATION.writer is not None:
+            return importlib.import_module("everos.component.llm").get_llm_client()
+        pipeline = self._pipeline()
+        return pipeline._ep_ext._llm if pipeline is not None and _is_ours(pipeline) else None
 
     def keeping(self, switch: Any) -> Callable[[Any], Any]:
         """`UserMemoryPipeline.run`, whose memcells are kept until their episodes are written."""
+
+        journal = self
 
         def wrap(original: Any) -> Any:
             signature = inspect.signature(original)
@@ -175,15 +237,9 @@ class Journal:
                     return await original(self, *args, **kwargs)
                 given = signature.bind(self, *args, **kwargs).arguments
                 entries = _begun(given["ingested"], given["memcell_ids"])
-                try:
-                    outcome = await original(self, *args, **kwargs)
-                except BaseException as error:
-                    for each in entries:
-                        each.failed(error)
-                    raise
-                for each in entries:
-                    each.done()
-                return outcome
+                journal._pipeline = weakref.ref(self)
+                with journal.at_work(entries):
+                    return await original(self, *args, **kwargs)
 
             return run
 
@@ -205,6 +261,39 @@ class Journal:
 
         return wrap
 
+    def noting(self, switch: Any) -> Callable[[Any], Any]:
+        """`OfflineEngine.emit`: which users of a memcell have their episode."""
+
+        def wrap(original: Any) -> Any:
+            @functools.wraps(original)
+            async def emit(engine: Any, event: Any, *args: Any, **kwargs: Any) -> Any:
+                done = await original(engine, event, *args, **kwargs)
+                entry = self._busy.get(getattr(event, "memcell_id", ""))
+                if entry is not None and type(event).__name__ == "EpisodeExtracted":
+                    entry.note(event.owner_id)
+                return done
+
+            return emit
+
+        return wrap
+
+    @contextlib.contextmanager
+    def at_work(self, entries: Sequence[Entry]) -> Iterator[None]:
+        """Whatever comes out of it stays kept, unless it is the end."""
+        self._busy.update({each.path.stem: each for each in entries})
+        try:
+            yield
+        except BaseException as error:
+            for each in entries:
+                each.failed(error)
+            raise
+        else:
+            for each in entries:
+                each.done()
+        finally:
+            for each in entries:
+                self._busy.pop(each.path.stem, None)
+
 
 JOURNAL = Journal()
 
@@ -215,8 +304,10 @@ def _is_ours(pipeline: Any) -> bool:
     from .seams import INTEGRATION
 
     client = getattr(getattr(pipeline, "_ep_ext", None), "_llm", None)
+    if client is None:
+        return False
     while client is not None and not isinstance(client, HyMemoryLLM):
-        client = vars(client).get("_inner")  # EverMemOS's own wrappers
+        client = getattr(client, "_inner", None)  # EverMemOS's own wrappers
     return INTEGRATION.writer is not None or client is not None
 
 
@@ -225,12 +316,13 @@ def _begun(ingested: Any, memcells: Sequence[str]) -> list[Entry]:
     from .seams import INTEGRATION
 
     scope = {name: getattr(ingested, name) for name in ("session_id", "app_id", "project_id")}
-    try:
-        _folder().mkdir(parents=True, exist_ok=True, mode=0o700)
-        entries = [Entry.of(_folder() / f"{each}.json", {"memcell": each, **scope}) for each in memcells]
-    except OSError as error:
-        INTEGRATION.log.error("episodes cannot be kept in %s: %s", _folder(), error.strerror)
-        return []
+    entries = []
+    for each in memcells:
+        try:
+            _folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+            entries.append(Entry.of(_folder() / f"{each}.json", {"memcell": each, **scope}))
+        except OSError as error:
+            INTEGRATION.log.error("%s cannot be kept in %s: %s", each, _folder(), error.strerror)
     return [each for each in entries if each is not None]
 
 
@@ -242,8 +334,10 @@ async def _in_background() -> None:
 
     try:
         await write_kept(asked_for=False)
-        if await asyncio.to_thread(_dead_letters, (AWAY,)):
-            await give_back((AWAY,), TRIES)
+        if JOURNAL.works:
+            given_up = await asyncio.to_thread(_dead_letters, (AWAY,))
+            if given_up:
+                await give_back((AWAY,), TRIES)
     except Exception as error:  # a task that nobody waits for
         INTEGRATION.log.error("what was kept could not be written: %s", type(error).__name__)
 
@@ -252,22 +346,22 @@ async def write_kept(*, asked_for: bool, progress: Callable[[str], None] = lambd
     """The episodes of all memcells that wait. While the writer is away, no more than one is tried."""
     from .seams import INTEGRATION
 
-    for path in _files():
+    for path in _files() if JOURNAL.client() is not None else ():
         entry = Entry.of(path)
         if entry is None:
             continue
         tries = int(entry.known.get("tries", 0))
         if tries >= TRIES and not asked_for:
-            os.close(entry._descriptor)
+            entry.let_go()
             continue
         try:
-            written = await _write_one(path.stem, entry.known)
+            with JOURNAL.at_work([entry]):
+                written = await _write_one(path.stem, entry.known)
         except BaseException as error:
-            entry.failed(error)
             progress(f"the episode of {path.stem} could not be written: {type(error).__name__}")
             if isinstance(error, WriterUnavailable) or not isinstance(error, Exception):
                 raise
-            level = INTEGRATION.log.error if tries + 1 == TRIES else INTEGRATION.log.warning
+            level = INTEGRATION.log.error if tries + 1 >= TRIES else INTEGRATION.log.warning
             level(
                 "the episode of %s could not be written (%s), %d tries",
                 path.stem,
@@ -275,36 +369,42 @@ async def write_kept(*, asked_for: bool, progress: Callable[[str], None] = lambd
                 tries + 1,
             )
         else:
-            entry.done()
             progress(f"the episode of {path.stem} {'is written' if written else 'was there already'}")
 
 
 async def _write_one(memcell: str, known: Mapping[str, Any]) -> bool:
-    """The episode of a memcell, and what follows from it. False: it is in a Markdown file already."""
+    """The episode of a memcell for those of its users who have none, and what follows from it. False: all
+    have theirs."""
     from everalgo.types import MemCell
-    from everos.component.llm import get_llm_client
     from everos.infra.persistence.sqlite import memcell_repo
     from everos.memory import IngestResult
-    from everos.memory.extract.pipeline import UserMemoryPipeline
+    from everos.memory.extract.pipeline import UserMemoryPipeline, user_memory
 
-    if _is_written(memcell):
-        return False
+    from .seams import INTEGRATION
+
     rows = await memcell_repo.find_by_ids([memcell])
     if not rows:
         raise LookupError(f"{memcell} is not in EverMemOS's database")
     (row,) = rows
+    cell = MemCell.model_validate_json(row.payload_json)
+    told = set(known.get("written", ()))
+    there = {user for user in user_memory._unique_user_senders(cell) if _is_written(memcell, user)}
+    if untold := there - told:  # it ended between the two
+        INTEGRATION.log.error("the episode of %s is there, and its facts may be missing", memcell)
+    if set(user_memory._unique_user_senders(cell)) <= told | untold:
+        return False
     pipeline = UserMemoryPipeline(
-        episode_writer=_service()._get_episode_writer(),
+        episode_writer=_Missing(_service()._get_episode_writer(), told | untold),
         prompt_loader=_service()._get_prompt_loader(),
-        llm_client=get_llm_client(),
-        engine=_WithoutStart(_service()._get_engine()),
+        llm_client=JOURNAL.client(),
+        engine=_Telling(_service()._get_engine(), told | untold),
     )
     scope = {name: getattr(row, name) for name in ("session_id", "app_id", "project_id")}
     original = getattr(UserMemoryPipeline.run, "__wrapped__", UserMemoryPipeline.run)
     await original(
         pipeline,
         IngestResult(messages=[], **scope),
-        cells=[MemCell.model_validate_json(row.payload_json)],
+        cells=[cell],
         memcell_ids=[memcell],
         per_cell_all_senders=[json.loads(row.sender_ids_json)],
     )
@@ -316,21 +416,39 @@ def _service() -> Any:
     return importlib.import_module("everos.service.memorize")
 
 
-def _is_written(memcell: str) -> bool:
-    """Whether some user's episodes name it. Ids are not used twice."""
+def _is_written(memcell: str, user: str) -> bool:
+    """Whether a user's episodes name it. Ids are not used twice."""
     wanted = memcell.encode()
-    return any(wanted in path.read_bytes() for path in root_of(os.environ).glob("**/episodes/*.md"))
+    found = root().glob(f"**/users/{glob.escape(user)}/episodes/*.md")
+    return any(wanted in path.read_bytes() for path in found)
 
 
-class _WithoutStart:
-    """EverMemOS's engine, which has been told already that a memcell is there."""
+class _Missing:
+    """EverMemOS's writer of episodes, for users who have none yet."""
 
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
+    def __init__(self, writer: Any, have: Set[str]) -> None:
+        self._writer, self._have = writer, have
+
+    async def append_entry(self, owner: str, **given: Any) -> Any:
+        if owner in self._have:
+            return types.SimpleNamespace(date=datetime.date.today(), format=lambda: "")
+        return await self._writer.append_entry(owner, **given)
+
+    def path_for(self, *args: Any, **kwargs: Any) -> Any:
+        return self._writer.path_for(*args, **kwargs)
+
+
+class _Telling:
+    """EverMemOS's engine, which has been told that the memcell is there, and of these users' episodes."""
+
+    def __init__(self, engine: Any, have: Set[str]) -> None:
+        self._engine, self._have = engine, have
 
     async def emit(self, event: Any) -> None:
-        if type(event).__name__ != "UserPipelineStarted":
-            await self._engine.emit(event)
+        kind = type(event).__name__
+        if kind == "UserPipelineStarted" or (kind == "EpisodeExtracted" and event.owner_id in self._have):
+            return
+        await self._engine.emit(event)
 
 
 _given_back: Counter[tuple[str, int]] = Counter()
@@ -381,7 +499,7 @@ KEPT = Waiting()
 
 def _dead_letters(kinds: Sequence[str]) -> int:
     """By their errors; read without EverMemOS, which a process that only counts does not import."""
-    database = root_of(os.environ) / ".index" / "sqlite" / "ome.db"
+    database = root() / ".index" / "sqlite" / "ome.db"
     if not database.is_file():
         return 0
     likes = " OR ".join("error LIKE ?" for _ in kinds)
@@ -400,6 +518,7 @@ async def _replay(progress: Callable[[str], None]) -> None:
     from everos.entrypoints.api.app import create_app
     from everos.infra.ome.exceptions import EngineLockHeldError
 
+    os.environ.update(environment())
     configure_logging(level="ERROR")
     app = create_app()
     with _told_of_another(EngineLockHeldError):
@@ -420,6 +539,4 @@ def _told_of_another(lock_held: type[Exception]) -> Iterator[None]:
         return
     except lock_held:
         pass
-    raise EngineRuns(
-        f"EverMemOS runs on {root_of(os.environ)}: an add or a flush there writes what is kept; or stop it"
-    )
+    raise EngineRuns(f"EverMemOS runs on {root()}: an add or a flush there writes what is kept; or stop it")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import json
+import sys
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -20,16 +23,19 @@ from hymem.patching import Switch
 from hymem.plan import NO_FACTS, Reply, WriteCall
 from hymem.writer import Writer
 
-from .call_sites import BY_ID, CALL_SITES, UNKNOWN
-from .seams import FRAMEWORK, INTEGRATION
+from .call_sites import CALL_SITES, REFINEMENTS, UNKNOWN
+from .kept import JOURNAL
+from .seams import INTEGRATION
 
 try:
     from everalgo.llm.errors import LLMError
 except ImportError:  # everalgo-core 0.6 has it elsewhere
     LLMError = RuntimeError
 
-_THROUGH = ("chat", "achat", "_llm_text", "wrapper", "traced")
-"""What stands between the function that asks and the client: EverMemOS's own wrappers, a tracer's."""
+_THROUGH = ("chat", "achat", "_llm_text")
+"""What stands between the function that asks and the client: EverMemOS's own wrappers."""
+_ITS = ("everalgo.", "everos.")
+_FRAMES = 40
 _SITES = [site for site in CALL_SITES if site is not UNKNOWN]
 CALLERS = Callers(_SITES, _THROUGH)
 
@@ -63,19 +69,39 @@ def _as_expected(error: errors.WriteError) -> errors.WriteError:
     return made
 
 
-_refused: weakref.WeakKeyDictionary[asyncio.Task[Any], dict[bytes, errors.WriteError]] = (
+_refused: weakref.WeakKeyDictionary[asyncio.Task[Any], dict[bytes, tuple[float, errors.WriteError]]] = (
     weakref.WeakKeyDictionary()
 )
-"""By task: requests whose replies could not be used. EverMemOS sends the same up to three times, and at
-temperature 0 would be told the same: here it is told at once what the first has come to."""
+"""By task: requests whose replies could not be used, and when. EverMemOS sends the same up to three times,
+and at temperature 0 would be told the same: here it is told at once what the first has come to."""
+REMEMBERED = 60.0
+"""Seconds. EverMemOS tries again within ten; a program of one task may ask a server that was mended since."""
 
 
 # -- a write -----------------------------------------------------------------------------------------
 
 
 def asking(depth: int) -> CallSite | None:
-    """The call site of whoever asks, `depth` frames up."""
-    return CALLERS.find(depth + 1)
+    """The call site of whoever asks, `depth` frames up: the first function of EverMemOS that is no wrapper of
+    its own. Somebody else's, a tracer's or one that tries again, are looked past."""
+    for at in range(depth + 1, depth + _FRAMES):
+        try:
+            frame = sys._getframe(at)
+        except ValueError:
+            return None
+        if frame.f_globals.get("__name__", "").startswith(_ITS) and frame.f_code.co_name not in _THROUGH:
+            return CALLERS.find(at)
+    return None
+
+
+def note_unknown() -> None:
+    """That code which is in no catalogue asks a client is no error, and may be one of a wrapper's."""
+    if is_power_of_ten(times := next(_unknown)):
+        said = "code that is not in the catalogue asks a client, and stays with the main model (%d so far)"
+        INTEGRATION.log.info(said, times)
+
+
+_unknown = itertools.count(1)
 
 
 async def write(
@@ -110,16 +136,24 @@ async def write(
     task = asyncio.current_task()
     known = _refused.setdefault(task, {}) if task is not None else {}
     key = hashlib.sha256(repr((site.id, call.messages)).encode("utf-8", "replace")).digest()
-    if key in known:
-        raise known[key]
+    at, before = known.get(key, (0.0, None))
+    if before is not None and time.monotonic() - at < REMEMBERED:
+        raise _as_expected(before)
     try:
         reply = await writer.awrite(call, main=None if main is None else _as_raw(main))
+        JOURNAL.works = True
         return reply, None if schema is None else _parsed(schema, reply, site)
     except errors.WriteError as error:
-        raised = _as_expected(error)
-        if not isinstance(raised, errors.WriterUnavailable):
-            known[key] = raised
-        raise raised from error.__cause__
+        JOURNAL.works = not isinstance(error, errors.WriterUnavailable)
+        if JOURNAL.works and site in REFINEMENTS and contract.unchanged is not None:
+            # As EverMemOS does; it is an error of ours in log and counters by now.
+            return Reply(contract.unchanged(call.facts), skipped=True, error=error), None
+        if (
+            JOURNAL.works and writer.settings.on_failure != "fallback"
+        ):  # the main model may do better next time
+            known[key] = time.monotonic(), error.with_traceback(None)
+        # EverMemOS logs the variables of every frame of an error, and of those it came from.
+        raise _as_expected(error) from None
 
 
 def _as_raw(main: Ask) -> Callable[[], Awaitable[RawReply]]:
@@ -161,7 +195,7 @@ def _contract_of(schema: type[BaseModel]) -> Contract[Any]:
 
 def _parsed(schema: type[BaseModel], reply: Reply[Any], site: CallSite) -> BaseModel:
     try:
-        return schema.model_validate(reply.value)
+        return schema.model_validate(json.loads(reply.text) if reply.skipped else reply.value)
     except ValidationError as error:
         wanted = f"what {schema.__name__} has"
         path = str(error.errors(include_input=False)[0]["loc"])
@@ -301,8 +335,3 @@ class HyMemoryLLM:
 
 
 _astray = itertools.count(1)
-
-__all__ = [
-    "BY_ID", "CALLERS", "FRAMEWORK", "HyMemoryLLM", "PromptTooLong", "ReplyRejected", "WriterUnavailable",
-    "asking", "response", "write",
-]  # fmt: skip

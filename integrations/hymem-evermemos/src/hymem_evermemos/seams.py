@@ -7,7 +7,7 @@ traces stand around it and stay.
 `build_client` in `everos.component.llm.client`: where the client is made, by when the memory root is known;
 a table `[hy_memory]` in the root's `everos.toml` enables the routing there.
 
-`UserMemoryPipeline.run` and `prepare_cells` in `everos.service.memorize`: see `kept`.
+`UserMemoryPipeline.run`, `OfflineEngine.emit` and `prepare_cells` in `everos.service.memorize`: see `kept`.
 
 `ProfileExtractor._update_extract`, `AgentSkillExtractor`'s methods, `_compress_tool_chunk`: what operations
 of the reply may name.
@@ -41,7 +41,7 @@ from hymem.writer import Writer
 
 from . import contracts
 from .call_sites import CALL_SITES, PROFILE_UPDATE, SKILLS, TOOLS
-from .kept import JOURNAL, KEPT, file_of, read_toml
+from .kept import JOURNAL, KEPT, file, read_toml
 
 FRAMEWORK = dataclasses.replace(
     KNOWN["evermemos"], floor="1.0.2", tested=("1.0.2", "1.2.3", "1.3.1", "1.4.2", "1.5.1")
@@ -50,6 +50,7 @@ FRAMEWORK = dataclasses.replace(
 CLIENT = "everalgo.llm.providers.openai_compat"
 MADE = "everos.component.llm.client"
 SERVICE = "everos.service.memorize"
+ENGINE = "everos.infra.ome.engine"
 PIPELINE = "everos.memory.extract.pipeline.user_memory"
 PROFILES = "everalgo.user_memory.profile"
 SKILL = "everalgo.agent_memory.skill"
@@ -65,7 +66,6 @@ WATCHED = (
     "everos.service._boundary:prepare_cells",
     "everos.service._boundary:_detect",
     "everos.infra.ome._dispatch.runner:Runner.run",
-    "everos.infra.ome.engine:OfflineEngine.emit",
 )
 """What else is relied on: parsers, who tries again on what, and what is kept."""
 
@@ -98,6 +98,7 @@ def base(switch: Switch) -> list[Patch]:
                 Attribute(importlib.import_module(PIPELINE).UserMemoryPipeline, "run"),
                 JOURNAL.keeping(switch),
             ),
+            Patch(Attribute(importlib.import_module(ENGINE).OfflineEngine, "emit"), JOURNAL.noting(switch)),
             Patch(Attribute(service, "prepare_cells"), JOURNAL.trying_again(switch)),
         ]
     return made
@@ -127,7 +128,12 @@ def _compressing(switch: Switch) -> Callable[[Any], Any]:
         async def compress(messages: Any, *args: Any, **kwargs: Any) -> Any:
             if not switch.on:
                 return await original(messages, *args, **kwargs)
-            with _offering(TOOLS.id, contracts.offered(messages=list(messages)), args, kwargs):
+            with _offering(
+                TOOLS.id,
+                contracts.offered(messages=[contracts.signature(each) for each in messages]),
+                args,
+                kwargs,
+            ):
                 return await original(messages, *args, **kwargs)
 
         return compress
@@ -140,8 +146,7 @@ def _compressing(switch: Switch) -> Callable[[Any], Any]:
 
 def table() -> Table | None:
     """`[hy_memory]`, which EverMemOS passes over."""
-    file = file_of(os.environ)
-    found, where = read_toml(file).get("hy_memory"), f"[hy_memory] in {file}"
+    found, where = read_toml(file()).get("hy_memory"), f"[hy_memory] in {file()}"
     if found is None:
         return None
     if not isinstance(found, dict):
@@ -172,7 +177,7 @@ def routed(switch: Switch) -> list[Patch]:
 
 
 def _routing(switch: Switch) -> Callable[[Any], Any]:
-    from .models import asking, response, write
+    from .models import asking, note_unknown, response, write
 
     def wrap(original: Any) -> Any:
         @functools.wraps(original)
@@ -180,6 +185,8 @@ def _routing(switch: Switch) -> Callable[[Any], Any]:
             site = asking(1) if switch.on else None
             writer = INTEGRATION.writer
             if site is None or site.side == "read" or writer is None:
+                if site is None and switch.on:
+                    note_unknown()
                 return await original(self, *args, **kwargs)
             messages = args[0] if args else kwargs["messages"]
 
