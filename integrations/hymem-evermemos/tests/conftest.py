@@ -8,7 +8,7 @@ from collections import Counter
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-import evermemos_bank  # first: it keeps EverMemOS from the network
+import evermemos_bank
 import pytest
 
 import hymem
@@ -16,7 +16,11 @@ import hymem_evermemos
 from hymem_testing.leaks import pytest_collection_modifyitems, pytest_unconfigure
 
 __all__ = ["pytest_collection_modifyitems", "pytest_unconfigure"]
-assert evermemos_bank
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _without_download():
+    evermemos_bank.without_download()
 
 
 @pytest.fixture(autouse=True)

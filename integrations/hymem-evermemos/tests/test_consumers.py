@@ -22,7 +22,6 @@ SAID = "I live in {Oslo}, by the sea."
 @pytest.fixture
 def llm(hymem_writer, hymem_main):
     """The client of `[llm]`, in a process that is enabled."""
-    bank.without_download()
     hymem_evermemos.enable(base_url=hymem_writer.base_url)
     return bank.client(hymem_main.model, hymem_main.base_url)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-import evermemos_bank as bank
 import pytest
 from replies import TABLES
 
@@ -30,7 +29,6 @@ def measured(answering, main):
 
 @pytest.fixture
 def outcomes(events, hymem_writer, hymem_main, monkeypatch):
-    bank.without_download()
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)  # its own, three times on HTTP 500
     alone = measured(hymem_main, hymem_main)
     hymem_evermemos.enable(base_url=hymem_writer.base_url)

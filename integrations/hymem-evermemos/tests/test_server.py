@@ -156,7 +156,13 @@ def test_an_agents_server_with_an_embedder(tmp_path, writers, hymem_writer, hyme
         found = everos.until(lambda: everos.search("What was mended?", method="vector")["episodes"])
         assert "Ann has had a job mended" in str(found)
         everos.until(lambda: any("explicit_info" in sent.text for sent in hymem_writer.chats))
-    assert hymem_main.chats == []
+        assert hymem_main.chats == []
+        everos.search("Which job was it?", method="llm_multiround")
+    asked = [
+        proxy for proxy in (hymem_main, hymem_writer) if any("Which job" in each.text for each in proxy.chats)
+    ]
+    assert asked == [hymem_main]
+    assert all("Which job was it?" in sent.text for sent in hymem_main.chats)
     embedded = [sent for sent in hymem_main.requests if sent.path == "/v1/embeddings"]
     assert embedded
     assert all(sent.headers["authorization"] == f"Bearer {USERS_KEY}" for sent in embedded)
