@@ -489,7 +489,7 @@ class Conformance(Structure):
         words = [[f"word{child}{turn}" for turn in range(6)] for child in range(2)]
         for word in itertools.chain(*words):
             stage.framework.script(stage.writer, [f"Has a {word}"], said=word)
-        stage.writer.pause = 0.02  # or they would not meet
+        stage.writer.pause = 0.1  # or they would not meet where the machine is busy
         configurations = [
             each.after(stage.main, stage.settings)
             for each in (stage.framework, stage.at("two"), stage.at("three"))
