@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from evermemos_bank import facts_reply
+from evermemos_bank import client, facts_reply
 from packaging.version import Version
 
+import hymem_evermemos
 from hymem_evermemos.seams import faults
 from hymem_testing.environment import Environment
 
@@ -34,3 +35,14 @@ def test_a_version_that_is_not_known_to_be_wrong(monkeypatch, tmp_path):
     assert faults(Version("1.6")) == []
     assert len(faults(Version("1.0.2"))) == 2
     assert len(faults(Version("1.2.0"))) == 2
+
+
+def test_the_download_is_named_when_the_client_is_made(
+    hymem_writer, hymem_main, monkeypatch, tmp_path, caplog
+):
+    """Before the first add: that one is lost where there is no network (277)."""
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    with hymem_evermemos.enable(base_url=hymem_writer.base_url):
+        client(hymem_main.model, hymem_main.base_url)
+    assert "o200k_base" in caplog.text
+    assert "TIKTOKEN_CACHE_DIR" in caplog.text

@@ -53,7 +53,7 @@ def _read(name: str, *where: str, versions: str = "") -> CallSite:
 # -- in the request ------------------------------------------------------------------------------
 
 BOUNDARIES = _write(
-    "boundaries", contracts.BOUNDARIES, f"{BOUNDARY}:_call_llm_for_batch_boundary", prompt_tokens=1790
+    "boundaries", contracts.BOUNDARIES, f"{BOUNDARY}:_call_llm_for_batch_boundary", prompt_tokens=1266
 )
 """Of each add and flush. After three flushes that fail, 1.5 sets the messages aside ("quarantine")."""
 BOUNDARY_STEP = _write("boundary-step", contracts.BOUNDARY_STEP, f"{BOUNDARY}:_call_llm_for_boundary_step")
@@ -63,37 +63,37 @@ EPISODE = _write(
     contracts.EPISODE,
     f"{USER}.episode:_call_llm_for_episode",
     after="turn lost",
-    prompt_tokens=1370,
+    prompt_tokens=1691,
 )
 """The messages are out of the buffer by then. hymem keeps the episode to be written later."""
 
 # -- in the background ---------------------------------------------------------------------------
 
-FACTS = _later("facts", contracts.FACTS, f"{USER}.atomic_fact:_call_llm_for_atomic_facts", prompt_tokens=1480)
+FACTS = _later("facts", contracts.FACTS, f"{USER}.atomic_fact:_call_llm_for_atomic_facts", prompt_tokens=1297)
 FORESIGHT = _later(
-    "foresight", contracts.FORESIGHT, f"{USER}.foresight:_call_llm_for_foresight", prompt_tokens=2060
+    "foresight", contracts.FORESIGHT, f"{USER}.foresight:_call_llm_for_foresight", prompt_tokens=2547
 )
 PROFILE = _later(
-    "profile", contracts.PROFILE, f"{USER}.profile:_call_llm_for_profile_init", prompt_tokens=1080
+    "profile", contracts.PROFILE, f"{USER}.profile:_call_llm_for_profile_init", prompt_tokens=896
 )
 PROFILE_UPDATE = _later(
     "profile-update",
     contracts.PROFILE_UPDATE,
     f"{USER}.profile:_call_llm_for_profile_update",
-    prompt_tokens=1210,
+    prompt_tokens=1129,
 )
 PROFILE_COMPACT = _later(
     "profile-compact", contracts.PROFILE_COMPACT, f"{USER}.profile:_call_llm_for_profile_compact"
 )
 TOOLS = _later(
-    "tool-calls", contracts.TOOLS, f"{AGENT}.case:_call_llm_for_tool_pre_compress", prompt_tokens=700
+    "tool-calls", contracts.TOOLS, f"{AGENT}.case:_call_llm_for_tool_pre_compress", prompt_tokens=571
 )
 WORTH = _later("case-worth", contracts.WORTH, f"{AGENT}.case:_call_llm_for_case_filter")
-CASE = _later("case", contracts.CASE, f"{AGENT}.case:_call_llm_for_case_compress", prompt_tokens=2400)
+CASE = _later("case", contracts.CASE, f"{AGENT}.case:_call_llm_for_case_compress", prompt_tokens=1620)
 CLUSTER = _later(
     "cluster", contracts.CLUSTER, "everalgo.clustering.algorithm:_call_llm_for_cluster_assignment"
 )
-SKILLS = _later("skills", contracts.SKILLS, f"{AGENT}.skill:_call_llm_for_skill_extract", prompt_tokens=2690)
+SKILLS = _later("skills", contracts.SKILLS, f"{AGENT}.skill:_call_llm_for_skill_extract", prompt_tokens=1683)
 MATURITY = _later("skill-maturity", contracts.MATURITY, f"{AGENT}.skill_ops:_call_llm_for_maturity")
 """Off in `everos`."""
 REFLECTION = _later(
@@ -116,7 +116,7 @@ TOPICS = _write(
     f"{KNOWLEDGE}.extractor:_aextract_batch",
     ">=1.1",
     after="turn lost",
-    prompt_tokens=1560,
+    prompt_tokens=1512,
 )
 """The document is refused then, and can be given again."""
 SUMMARY = _write(

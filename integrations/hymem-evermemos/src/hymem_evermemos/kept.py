@@ -35,7 +35,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from hymem.errors import HymemError, WriteError, WriterUnavailable
+from hymem.errors import HymemError, WriterUnavailable
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -43,8 +43,8 @@ else:
     import tomli as tomllib
 
 TRIES = 3
-"""How often an episode whose reply cannot be used is tried without being asked for. That the writer is away
-is no try."""
+"""How often an episode whose reply cannot be used is tried without being asked for. That the writer is away,
+or the disk full, is no try."""
 AWAY = WriterUnavailable.__name__
 OURS = (AWAY, "ReplyRejected", "PromptTooLong")
 """How the error of a dead letter begins that is one of ours."""
@@ -163,7 +163,7 @@ class Entry:
 
     def failed(self, error: BaseException) -> None:
         """Leave it for another time."""
-        if isinstance(error, WriteError) and not isinstance(error, WriterUnavailable):
+        if isinstance(error, Exception) and not isinstance(error, (WriterUnavailable, OSError)):
             self.known["tries"] = int(self.known.get("tries", 0)) + 1
         self.known["error"] = type(error).__name__
         with contextlib.suppress(OSError):  # it is there, with what was known before

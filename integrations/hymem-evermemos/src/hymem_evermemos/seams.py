@@ -160,6 +160,8 @@ def _enabling_by_table(switch: Switch) -> Callable[[Any], Any]:
         def build_client(*args: Any, **kwargs: Any) -> Any:
             if switch.on and INTEGRATION.writer is None and table() is not None:
                 INTEGRATION.enable({})
+            if INTEGRATION.writer is not None and not _has_encoding():
+                INTEGRATION.log.warning("%s: %s", _DOWNLOAD.found, _DOWNLOAD.todo)
             return original(*args, **kwargs)
 
         return build_client
@@ -233,16 +235,17 @@ def attach_to(target: Any, writer: Writer) -> Callable[[], list[Leftover]]:
 # -- for the doctor ------------------------------------------------------------------------------
 
 
+_DOWNLOAD = Fault(
+    "its tokenizer (tiktoken's o200k_base) is not on this machine: the first add of more than one message"
+    " downloads it, and without a network it is refused with HTTP 500, every time",
+    "let it be downloaded once, or set TIKTOKEN_CACHE_DIR to a copy of another machine's",
+)
+
+
 def faults(version: Version) -> Sequence[Fault]:
     found = []
     if not _has_encoding():
-        found.append(
-            Fault(
-                "its tokenizer (tiktoken's o200k_base) is not on this machine: the first add of more than one"
-                " message downloads it, and without a network it is refused with HTTP 500, every time",
-                "let it be downloaded once, or set TIKTOKEN_CACHE_DIR to a copy of another machine's",
-            )
-        )
+        found.append(_DOWNLOAD)
     if version < Version("1.1"):
         found.append(
             Fault(
