@@ -236,8 +236,8 @@ def attach_to(target: Any, writer: Writer) -> Callable[[], list[Leftover]]:
 
 
 _DOWNLOAD = Fault(
-    "EverMemOS's tokenizer (tiktoken's o200k_base) is not on this machine: the first add of more than one message"
-    " downloads it, and without a network it is refused with HTTP 500, every time",
+    "EverMemOS's tokenizer (tiktoken's o200k_base) is not on this machine: the first add of more than one"
+    " message downloads it, and without a network it is refused with HTTP 500, every time",
     "let it be downloaded once, or set TIKTOKEN_CACHE_DIR to a copy of another machine's",
 )
 
