@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from evermemos_bank import USERS_KEY, facts_reply
+from evermemos_bank import REFUSED, USERS_KEY, facts_reply
 from everos_server import AT, VERSION, EverOS
 from packaging.version import Version
 
@@ -167,3 +167,23 @@ def test_an_agents_server_with_an_embedder(tmp_path, writers, hymem_writer, hyme
     assert embedded
     assert all(sent.headers["authorization"] == f"Bearer {USERS_KEY}" for sent in embedded)
     assert not any(sent.path == "/v1/embeddings" for sent in hymem_writer.requests)
+
+
+@pytest.mark.skipif(Version("1.5") > VERSION, reason="it has no queue of adds")
+def test_an_add_that_nobody_waits_for(tmp_path, writers, hymem_writer, hymem_main):
+    """It was answered with 202, and its messages are in no buffer when the writer is away."""
+    script(hymem_writer)
+    interval = {"EVEROS_MEMORIZE__ASYNC_QUEUE__SCAN_INTERVAL_SECONDS": "1"}
+    environ = {"HYMEM_ENABLE": "evermemos", **writers, **interval}
+    with EverOS(tmp_path / "root", hymem_main, environ=environ) as everos:
+        hymem_writer.reply(None, answer=REFUSED)
+        said = {"sender_id": "ann", "role": "user", "timestamp": AT, "content": "I live in Oslo."}
+        assert everos.post("add", session_id="one", messages=[said], async_mode=True)[0] == 202
+        everos.until(lambda: "1 write(s) that failed wait" in everos.hymem("status").stdout)
+        hymem_writer.clear()
+        script(hymem_writer)
+        assert everos.add("Something else.", session="two")[0] == 200
+        everos.until(lambda: any("I live in Oslo." in sent.text for sent in hymem_writer.chats))
+        everos.until(lambda: everos.flush()[0] in (200, 202) and OSLO in everos.markdown("episodes"))
+    assert "0 write(s)" in everos.hymem("status").stdout
+    assert hymem_main.chats == []

@@ -8,7 +8,7 @@ EverMemOS's own database. What is left there is written after the next add or fl
 
 What `everos` does in the background (facts, profiles, skills) it tries three times in a few seconds, and
 keeps as a dead letter then. Those that were given up because of a writer that was away go back into its queue
-in the same way.
+in the same way, and so do adds with `async_mode` (1.5) whose messages have not got into a buffer.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ or the disk full, is no try."""
 AWAY = WriterUnavailable.__name__
 OURS = (AWAY, "ReplyRejected", "PromptTooLong")
 """How the error of a dead letter begins that is one of ours."""
+NOT_IN_A_BUFFER = f"{AWAY}: evermemos.boundaries:"
+"""How that of an add begins which failed before its messages were anywhere else."""
 
 
 class EngineRuns(HymemError):
@@ -335,9 +337,10 @@ async def _in_background() -> None:
     try:
         await write_kept(asked_for=False)
         if JOURNAL.works:
-            given_up = await asyncio.to_thread(_dead_letters, (AWAY,))
-            if given_up:
+            if await asyncio.to_thread(_given_up, (AWAY,)):
                 await give_back((AWAY,), TRIES)
+            if await asyncio.to_thread(_undelivered):
+                await deliver_again(TRIES)
     except Exception as error:  # a task that nobody waits for
         INTEGRATION.log.error("what was kept could not be written: %s", type(error).__name__)
 
@@ -480,6 +483,22 @@ async def give_back(kinds: Sequence[str], times: int | None = None) -> int:
     return count
 
 
+async def deliver_again(times: int | None = None) -> int:
+    """Have EverMemOS's queue deliver adds again that failed since the writer was away; how many."""
+    from everos.infra.persistence.sqlite import memorize_inbox_repo
+
+    rows, _ = await memorize_inbox_repo.list_tasks(status="failed", limit=200)
+    count = 0
+    for row in reversed(rows):  # in the order in which they were sent
+        each = ("add", row.id)
+        known = (row.last_error or "").startswith(NOT_IN_A_BUFFER) and row.payload_json
+        if known and (times is None or _given_back[each] < times):
+            _given_back[each] += 1
+            count += 1
+            await memorize_inbox_repo.mark(row.id, status="queued")
+    return count
+
+
 # -- for the command line ------------------------------------------------------------------------
 
 
@@ -487,7 +506,7 @@ class Waiting:
     """What waits in the memory root of this environment."""
 
     def count(self) -> int:
-        return len(_files()) + _dead_letters(OURS)
+        return len(_files()) + _given_up(OURS) + _undelivered()
 
     def replay(self, progress: Callable[[str], None]) -> int:
         asyncio.run(_replay(progress))
@@ -497,16 +516,28 @@ class Waiting:
 KEPT = Waiting()
 
 
-def _dead_letters(kinds: Sequence[str]) -> int:
-    """By their errors; read without EverMemOS, which a process that only counts does not import."""
-    database = root() / ".index" / "sqlite" / "ome.db"
-    if not database.is_file():
-        return 0
+def _given_up(kinds: Sequence[str]) -> int:
+    """Dead letters with an error of these kinds."""
     likes = " OR ".join("error LIKE ?" for _ in kinds)
     asked = f"SELECT count(*) FROM run_record WHERE status = 'dead_letter' AND ({likes})"
+    return _counted("ome.db", asked, [f"{each}:%" for each in kinds])
+
+
+def _undelivered() -> int:
+    """Adds that EverMemOS's queue has given up before their messages were in a buffer."""
+    asked = "SELECT count(*) FROM memorize_inbox WHERE status = 'failed' AND last_error LIKE ?"
+    return _counted("system.db", asked, [f"{NOT_IN_A_BUFFER}%"])
+
+
+def _counted(database: str, asked: str, given: Sequence[str]) -> int:
+    """Without EverMemOS, which a process that only counts does not import. A table that is not there is of a
+    version that has none."""
+    path = root() / ".index" / "sqlite" / database
+    if not path.is_file():
+        return 0
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-            (count,) = connection.execute(asked, [f"{each}:%" for each in kinds]).fetchone()
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            (count,) = connection.execute(asked, given).fetchone()
     except sqlite3.Error:
         return 0
     return int(count)
@@ -528,8 +559,18 @@ async def _replay(progress: Callable[[str], None]) -> None:
                 engine = _service()._get_engine()
                 if count := await give_back(OURS):
                     progress(f"{count} that EverMemOS had given up are tried again")
+                if _undelivered() and (count := await deliver_again()):
+                    progress(f"{count} adds are delivered again")
+                    await _until_delivered()
                 while not await engine.wait_idle(timeout=10.0):
                     progress("waiting for EverMemOS's background work")
+
+
+async def _until_delivered() -> None:
+    from everos.infra.persistence.sqlite import memorize_inbox_repo
+
+    while await memorize_inbox_repo.count_pending():
+        await asyncio.sleep(0.2)
 
 
 @contextlib.contextmanager
