@@ -152,7 +152,7 @@ class EverOS:
             f"{self.url}/{path}", json.dumps(body).encode(), {"content-type": "application/json"}
         )
         try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
+            with urllib.request.urlopen(request, timeout=900) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -22,7 +22,7 @@ SMALL = {
     "HYMEM_STRUCTURED_OUTPUT": "always",
     "HYMEM_MAX_TOKENS": "200",
     "HYMEM_MAX_TOKENS_IF_CUT": "200",
-    "HYMEM_TIMEOUT": "300",
+    "HYMEM_TIMEOUT": "900",
     "HYMEM_EXTRA_BODY": '{"repetition_penalty": 1.05}',
 }
 """What helps a model of 135 million parameters to hold a shape and to stop."""

@@ -20,7 +20,7 @@ SAID = [HumanMessage("My dog is called Pepper."), AIMessage("I see.")]
 SMALL = {
     "max_tokens": 120,
     "max_tokens_if_cut": 120,
-    "timeout": 300,
+    "timeout": 900,
     "extra_body": {"repetition_penalty": 1.05},
 }
 """What helps a model of 135 million parameters to stop."""

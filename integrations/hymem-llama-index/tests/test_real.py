@@ -17,7 +17,7 @@ pytestmark = pytest.mark.hymem_real
 SMALL = {
     "structured_output": "always",
     "max_tokens": 120,
-    "timeout": 300,
+    "timeout": 900,
     "extra_body": {"repetition_penalty": 1.05},
 }
 """What helps a model of 135 million parameters to hold a shape and to stop."""

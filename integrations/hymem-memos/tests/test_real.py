@@ -15,7 +15,7 @@ SMALL = {
     "structured_output": "always",
     "max_tokens": 200,
     "max_tokens_if_cut": 200,
-    "timeout": 300,
+    "timeout": 900,
     "extra_body": {"repetition_penalty": 1.05},
 }
 """What helps a model of 135 million parameters to hold a shape and to stop."""
