@@ -49,7 +49,7 @@ SMALL_WRITER = {
     "structured_output": "always",
     "max_tokens": 160,
     "max_tokens_if_cut": 160,
-    "timeout": 300,
+    "timeout": 900,
     "extra_body": {"repetition_penalty": 1.05},
 }
 SMALL_INSTRUCTIONS = (
