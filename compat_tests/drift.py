@@ -81,7 +81,20 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule(
             "hy_memory",
             base="hy_memory.agent.llm_provider:LLMProvider",
+            names=("llm_call",),
             providers=r"agent/llm_provider\.py|server\.py",
+            through=(
+                "hy_memory.pipelines.system2_writer:System2Writer._get_llm_call._call",
+                *(
+                    f"hy_memory.agent.llm_provider:LLMProvider.{name}"
+                    for name in (
+                        *("chat", "complete", "complete_messages", "_call_llm", "_chat_completions"),
+                        *("_call_openai", "_call_openai_messages"),
+                        *("_call_eval_platform", "_call_eval_platform_messages"),
+                    )
+                ),
+                "hy_memory.server:MemoryHTTPHandler._handle_healthz",  # by a client of its own
+            ),
         ),
     ),
     "langchain": (

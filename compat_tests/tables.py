@@ -53,6 +53,7 @@ _TITLES = {
     "llama-index": "LlamaIndex (`llama-index-core`)",
     "memos": "MemOS (`MemoryOS`)",
     "evermemos": "EverMemOS (`everos`)",
+    "hy-memory": "Hy-Memory SDK (`hy-memory`)",
 }
 
 
@@ -127,6 +128,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "memos-call-sites": lambda: call_sites("hymem_memos", "MemOS"),
     "evermemos-versions": lambda: versions("evermemos", ""),
     "evermemos-call-sites": lambda: call_sites("hymem_evermemos", "EverMemOS"),
+    "hy-memory-versions": lambda: versions("hy-memory", ""),
+    "hy-memory-call-sites": lambda: call_sites("hymem_hy_memory", "Hy-Memory SDK"),
     "llama-index-versions": lambda: versions("llama-index"),
     "llama-index-call-sites": lambda: call_sites("hymem_llama_index", "LlamaIndex"),
     "langchain-versions": lambda: versions("langchain"),
@@ -137,6 +140,7 @@ TABLES: dict[str, Callable[[], str]] = {
             "mem0": ("extraction", "decision"),
             "memos": ("extraction", "multimodal", "general", "naive"),
             "evermemos": ("boundary", "episode", "facts", "profile", "update"),
+            "hy-memory": ("extract", "reconcile", "work", "system2"),
             "llama-index": ("facts", "condensed", "history"),
             "langchain": ("summary", "history", "entities", "triples", "memories", "changes"),
         }.items()

@@ -1,0 +1,29 @@
+"""The rules that every integration is held to."""
+
+from __future__ import annotations
+
+from adapter import Client, Extraction
+from hy_memory_bank import IS_2
+
+from hymem_testing.conformance import Conformance
+
+
+class TestClient(Conformance):
+    adapter = Client
+
+    def test_forked_children(self, stage, way):
+        """As for the others, with what of the SDK survives a fork."""
+        stage.adapter = Extraction
+        super().test_forked_children(stage, way)
+
+    def test_a_cancelled_write_is_counted_as_one(self, stage):
+        """From 2.0 on a client goes on with a write whose caller has gone: it is not cancelled."""
+        if IS_2:
+            stage.adapter = Extraction
+        super().test_a_cancelled_write_is_counted_as_one(stage)
+
+    def test_the_integration_removed_while_configured(self, stage):
+        """The SDK says nothing of sections it does not know: writes are the main model's again."""
+        found, _ = stage.run("removed", before=stage.before(), after=stage.after())
+        assert found == ["opened", "opened"]
+        assert stage.writer.requests == []
