@@ -55,12 +55,17 @@ def client(configuration, mode="pro", **more):
 
 
 def close_all():
+    from hy_memory.metrics import MetricsCollector
+
+    # Its metrics are one for all clients, with tasks of the first one's loop: any other cannot be closed.
+    metrics = MetricsCollector.get()
+    for task in filter(None, (getattr(metrics, name, None) for name in ("_flush_task", "_cleanup_task"))):
+        if not task.get_loop().is_closed():
+            task.get_loop().call_soon_threadsafe(task.cancel)
+    MetricsCollector.reset()
     for each in list(_opened):
         _opened.discard(each)
-        try:
-            each.close()
-        except RuntimeError:  # the SDK's metrics are one for all clients, with tasks of the first one's loop
-            each.close()
+        each.close()
 
 
 def facts(made, user="ann", layer="l2_fact"):

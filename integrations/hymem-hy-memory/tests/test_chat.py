@@ -112,6 +112,21 @@ def test_an_extraction_that_fails_is_an_error(client, hymem_writer, hymem_main, 
     assert bank.facts(client) == [OSLO]
 
 
+def test_a_failure_of_another_kind_is_an_error_too(client, hymem_writer, hymem_main, monkeypatch):
+    """1.2.21 says `success: True` with error 502 of a fact that could not be embedded, say."""
+    embed = hymem_main._embed
+
+    def broken(texts):
+        assert OSLO not in texts
+        return embed(texts)
+
+    monkeypatch.setattr(hymem_main, "_embed", broken)
+    bank.script(hymem_writer, OSLO)
+    result = say(client, "I live in Oslo.")
+    assert result["success"] is (result["error_code"] is None)
+    assert IS_2 or result["error_code"] == 502
+
+
 def test_a_server_that_is_away_is_asked_once(client, hymem_writer, hymem_main):
     """hymem tries again by itself; the SDK's own five attempts do not come on top."""
     hymem_writer.reply(None, status=500, body={"error": {"message": "no"}})
@@ -167,6 +182,28 @@ def test_a_section_that_is_wrong(tmp_path, hymem_main):
         bank.client({**configuration, "hy_memory": {"base_urll": "x"}})
     with pytest.raises(SettingsError, match="has to be a table"):
         bank.client({**configuration, "hy_memory": "http://127.0.0.1:8100/v1"})
+
+
+def test_a_section_counts_while_it_is_registered(tmp_path, hymem_writer, hymem_main):
+    """Whatever else is attached, and again when it is registered anew."""
+    attached = bank.client(bank.configuration(hymem_main, tmp_path / "attached"))
+    hymem_hy_memory.attach(attached, base_url=hymem_writer.base_url)
+    handle = hymem_hy_memory.register()
+    client = bank.client(
+        {**bank.configuration(hymem_main, tmp_path), "hy_memory": {"base_url": hymem_writer.base_url}}
+    )
+    for proxy in (hymem_writer, hymem_main):
+        bank.script(proxy, OSLO)
+    say(client, "I live in Oslo.")
+    assert (len(hymem_writer.chats), len(hymem_main.chats)) == (1, 0)
+    handle.disable()
+    client.add("I live in Oslo.", user_id="ben")
+    assert (len(hymem_writer.chats), len(hymem_main.chats)) == (1, 1)
+    hymem_hy_memory.register()
+    client.add("I live in Oslo.", user_id="cal")
+    assert (len(hymem_writer.chats), len(hymem_main.chats)) == (2, 1)
+    attached.add("I live in Oslo.", user_id="dan")
+    assert (len(hymem_writer.chats), len(hymem_main.chats)) == (3, 1)
 
 
 @pytest.mark.parametrize("version", ["2.0.1", "2.0.2", "2.0.3"])

@@ -173,9 +173,11 @@ def _worded(value, word):
 @settings(deadline=None, max_examples=60)
 def test_its_own_parser_reads_what_is_meant(name, word):
     """Whatever stands in a text: a fence, a brace, a list that is empty."""
-    reading = read(ALL[name], f"```json\n{json.dumps(with_words(VALID[name], word))}\n```")
-    assert isinstance(reading, Reading)
-    assert PARSERS[name](reading.text) == reading.value
+    said = json.dumps(with_words(VALID[name], word))
+    for reply in (said, f"```json\n{said}\n```"):
+        reading = read(ALL[name], reply)
+        assert isinstance(reading, Reading)
+        assert PARSERS[name](reading.text) == reading.value
 
 
 @pytest.mark.parametrize("contract", ALL.values(), ids=ALL)
@@ -226,6 +228,41 @@ def test_intentions_that_are_switched_off_are_memories():
     assert read(contracts.EXTRACT, said).value["intentions"] == said["intentions"]
 
 
+BROKEN = (
+    '{"memory": [{"content": "a"}], "intentions": [{"content": "b"}], "basic_info": {"name": "Ann",}}',
+    '{"memory": [{"content": "a"}], "intentions": [{"content": "b"},], "basic_info": {"name": "Ann"}}',
+    '{"memory": [{"content": "a"}], "intentions": [{"content": "b"}], "basic_info": {"name": "Ann"}',
+)
+
+
+@pytest.mark.parametrize("said", BROKEN)
+def test_of_a_reply_that_is_broken_behind_its_memories_all_is_kept(said):
+    reading = read(contracts.EXTRACT, said, way="salvage")
+    assert [len(reading.value[name]) for name in ("memory", "intentions", "basic_info")] == [1, 1, 1]
+    assert (reading.kept, reading.dropped) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    "part", [{"intentions": [{"intention": "go"}]}, {"identity": {"name": "Ann"}}, {"memory": [MEMORY, {}]}]
+)
+def test_one_bad_part_does_not_take_the_others_with_it(part):
+    said = {"memory": [MEMORY], "basic_info": {"name": "Ann"}, **part}
+    reading = read(contracts.EXTRACT, said)
+    assert (reading.value["memory"], reading.value["basic_info"]) == ([MEMORY], {"name": "Ann"})
+    assert (reading.kept, reading.dropped) == (2, 1)
+
+
+@pytest.mark.parametrize("word", ["none", "null", "N/A", ""])
+def test_a_word_for_nothing_is_no_memory(word):
+    assert read(contracts.EXTRACT, {"memory": word}).value["memory"] == []
+    reading = read(contracts.WORK, {"experiences": word, "fact": word})
+    assert (reading.value["experiences"], reading.value["fact"]) == ([], None)
+
+
+def test_a_profile_of_an_older_prompt():
+    assert read(contracts.EXTRACT, {"profile": {"job": "nurse"}}).kept == 1
+
+
 def test_a_reply_that_is_cut_behind_its_memories_is_told_to_be_a_part():
     said = json.dumps({"memory": [MEMORY], "intentions": [MEMORY]})[:-20]
     reading = read(contracts.EXTRACT, said, way="salvage", finish_reason="length")
@@ -263,7 +300,8 @@ def op(word, **more):
         (["c"], [op("ADD")]),
         ([{"op": "DELETE", "memory_id": "m1"}], [{"op": "DELETE", "memory_id": "m1"}]),
         ([op("ADD"), {"op": "DELETE", "memory_id": "nope"}], [op("ADD")]),
-        ([op("ADD"), {"op": "UPDATE", "memory_id": "m1"}], [op("ADD")]),
+        ([{"op": "KEEP", "content": "c"}], [op("ADD")]),
+        ([{"op": "KEEP", "memory_id": "m1", "content": "c"}], []),
     ],
     ids=str,
 )
@@ -273,7 +311,16 @@ def test_what_an_operation_may_name(said, meant):
     assert reading.value == json.loads(reading.text) == meant
 
 
-@pytest.mark.parametrize("said", ["", "Sure.", "{}", [{"op": "UPDATE", "memory_id": "m1"}], "[1]"], ids=str)
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("", "Sure.", "{}", "[1]"),
+        [{"op": "UPDATE", "memory_id": "m1"}],
+        [op("ADD"), {"op": "UPDATE", "memory_id": "m1"}],
+        {"ops": "none"},
+    ],
+    ids=str,
+)
 def test_no_reconciliation_at_all_is_none(said):
     assert isinstance(read(contracts.RECONCILE, said, OFFERED), Violation)
 
@@ -343,6 +390,32 @@ def test_what_cannot_be_bound_is_the_users(scope, known, meant):
         "memories"
     ]
     assert found["boundary_scope"] == meant
+
+
+@pytest.mark.parametrize(
+    "said",
+    ['{"experiences": [], "fact": {"statement": "s",}}', '{"experiences": [], "fact": {"statement": "s"}'],
+)
+def test_of_a_fact_that_is_broken_the_text_is_kept(said):
+    assert read(contracts.WORK, said, way="salvage").value["fact"] == {"statement": "s"}
+
+
+def test_work_of_which_nothing_is_left_is_no_reply():
+    """Not one that had nothing to say."""
+    said = '{"experiences": [], "fact": {"statement": ""}}'
+    assert isinstance(read(contracts.WORK, said, way="salvage"), Violation)
+
+
+@pytest.mark.parametrize(
+    "said", ["coding", '"Coding."', "```\ncoding\n```", "coding\nsince it is code", '{"scene": "coding."}']
+)
+def test_a_scene_in_a_word(said):
+    assert json.loads(read(contracts.SCENE, said).text)["scene"] == "coding"
+
+
+@pytest.mark.parametrize("said", ["1", '{"is_coding": true}', '{"scene": 1}'])
+def test_a_scene_of_the_older_kind(said):
+    assert read(contracts.SCENE, said).value["scene"] == "working"
 
 
 @pytest.mark.parametrize("said", ['```json {"scene": "coding"}```', '{"label": "CODING"}'])
@@ -493,6 +566,8 @@ def test_what_system_2_may_name(said, meant):
         [{"op": "delete_schema", "node_id": "s1"}],
         ["x"],
         "nothing to say",
+        [{"op": "skip_fact", "node_id": "nope"}],
+        [{"op": "add_edge", "source_id": "nope", "target_id": "s1"}],
     ],
     ids=str,
 )
@@ -516,6 +591,32 @@ def test_every_candidate_has_to_be_covered():
     assert read(contracts.THOUGHTS, both, facts).value == both
     assert read(contracts.THOUGHTS, [], facts).value == []
     assert read(contracts.THOUGHTS, [created("f1")], contracts.materials(MATERIALS)).kept == 1
+
+
+@pytest.mark.parametrize(
+    ("contract", "said"),
+    [
+        (contracts.PROMOTED, {"selected": ["nope"]}),
+        (contracts.RETIRED, {"retire_schema_ids": {"a": "why"}}),
+        (contracts.REMOVED, {"remove": ["P1"]}),
+        (contracts.CATALOG, {"habits_items": [9]}),
+        (contracts.BOUNDARIES, {"event_count": 2, "boundaries": [{"index": 3}]}),
+        (contracts.BOUNDARIES, {"event_count": 2, "boundaries": [3.7]}),
+    ],
+)
+def test_choices_of_which_none_was_offered_are_not_none(contract, said):
+    """The SDK would hold what it asked to be settled."""
+    facts = CallFacts({"": "", "a": "", contracts.MESSAGES: "6"})
+    assert isinstance(read(contract, said, facts), Violation)
+
+
+def test_a_draft_that_is_named_wrong_is_not_guessed():
+    facts = contracts.offered_to_drafts(CANDIDATES, "fact_id")
+    assert isinstance(
+        read(contracts.SUPERSEDES, {"ops": [{"draft_idx": "x", "supersedes": ["e1"]}]}, facts), Violation
+    )
+    reading = read(contracts.SUPERSEDES, {"ops": [{"draft_idx": 0, "supersedes": ["e1", "nope"]}]}, facts)
+    assert (reading.value["ops"][0]["supersedes"], reading.dropped) == (["e1"], 1)
 
 
 def test_what_is_promoted_retired_and_sorted():

@@ -48,17 +48,17 @@ def test_python(page, hymem_writer, hymem_main, monkeypatch, tmp_path):
 def test_the_section(page):
     from hy_memory.config import MemoryConfig
 
-    from hymem_hy_memory.seams import ATTACHED
+    from hymem_hy_memory.seams import SECTIONS, sections_count
 
     (block,) = blocks(page, "diff")
     given = json.loads("\n".join(line[1:] for line in block.splitlines()))
     with hymem_hy_memory.register():
         config = MemoryConfig.from_dict(given)
-        writer, switch = ATTACHED.get(config)
+        writer, _ = SECTIONS.get(config)
         assert writer.settings.base_url == "http://127.0.0.1:8000/v1"
-        assert switch.on
+        assert sections_count()
         assert config.llm.model == "gpt-4.1-mini"
-    assert not switch.on
+    assert not sections_count()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -41,17 +41,24 @@ def _read(name: str, *where: str, versions: str = "") -> CallSite:
 
 # -- chat ----------------------------------------------------------------------------------------
 
-EXTRACT = _write("extract", contracts.EXTRACT, f"{AGENT}.extractor:Extractor.extract")
+EXTRACT = _write("extract", contracts.EXTRACT, f"{AGENT}.extractor:Extractor.extract", prompt_tokens=2642)
 """Of each add, which has not succeeded then. Before 2.0 what was said is kept as raw text."""
-RECONCILE = _write("reconcile", contracts.RECONCILE, f"{AGENT}.reconciler:MemoryReconciler.reconcile")
+RECONCILE = _write(
+    "reconcile", contracts.RECONCILE, f"{AGENT}.reconciler:MemoryReconciler.reconcile", prompt_tokens=1942
+)
 """Where there is something like it already. If it fails, all that is new is added as it is."""
 QUERIES = _write(
     "search-queries",
     contracts.QUERIES,
     f"{AGENT}.reconciler:MemoryReconciler._generate_search_queries",
+    prompt_tokens=178,
 )
 ROLLING = _write(
-    "rolling-summary", contracts.ROLLED, f"{AGENT}.rolling_summary:RollingSummarizer.summarize", V1
+    "rolling-summary",
+    contracts.ROLLED,
+    f"{AGENT}.rolling_summary:RollingSummarizer.summarize",
+    V1,
+    prompt_tokens=530,
 )
 SUMMARIZER = _write("summary", contracts.SUMMARY, f"{AGENT}.summarizer:Summarizer.summarize", V1)
 """Of programs that use the class themselves; no client does."""
@@ -63,6 +70,7 @@ BOUNDARIES = _write(
     contracts.BOUNDARIES,
     f"{AGENT}.episode_summary:finalize_dynamic_episode_capsules",
     V2,
+    prompt_tokens=237,
 )
 """And, of the same shape, their correction."""
 CAPSULE = _write(
@@ -70,8 +78,11 @@ CAPSULE = _write(
     contracts.CAPSULE,
     f"{AGENT}.episode_summary:finalize_dynamic_episode_capsules.generate_segments.summarize",
     V2,
+    prompt_tokens=209,
 )
-NARRATIVE = _write("session", contracts.SUMMARY, f"{AGENT}.episode_summary:finalize_session_episode", V2)
+NARRATIVE = _write(
+    "session", contracts.SUMMARY, f"{AGENT}.episode_summary:finalize_session_episode", V2, prompt_tokens=166
+)
 EPISODE = _write(
     "episode-summary",
     contracts.SUMMARY,
@@ -87,15 +98,18 @@ TOPIC = _write(
 
 # -- work with tools -----------------------------------------------------------------------------
 
-SCENE = _write("scene", contracts.SCENE, f"{CODING}.judge:classify_messages_scene", V2)
+SCENE = _write("scene", contracts.SCENE, f"{CODING}.judge:classify_messages_scene", V2, prompt_tokens=550)
 """If it fails, what was said goes to the chat store, without what the tools said."""
-IS_CODING = _write("is-coding", contracts.IS_CODING, f"{CODING}.judge:classify_messages_is_coding", V1)
+IS_CODING = _write(
+    "is-coding", contracts.IS_CODING, f"{CODING}.judge:classify_messages_is_coding", V1, prompt_tokens=332
+)
 WORK = _write(
     "coding-extract",
     contracts.WORK,
     f"{CODING}.extractor:CodingMemoryExtractor.extract",
     V2,
     after="turn lost",
+    prompt_tokens=4970,
 )
 WORK_1 = _write(
     "coding-extract-1",
@@ -103,9 +117,14 @@ WORK_1 = _write(
     f"{CODING}.extractor:CodingMemoryExtractor.extract",
     V1,
     after="turn lost",
+    prompt_tokens=1380,
 )
 DRAFTS = _write(
-    "coding-reconcile", contracts.DRAFTS, f"{CODING}.reconciler:CodingMemoryReconciler._llm_decide", V2
+    "coding-reconcile",
+    contracts.DRAFTS,
+    f"{CODING}.reconciler:CodingMemoryReconciler._llm_decide",
+    V2,
+    prompt_tokens=716,
 )
 """If it fails, every draft is added."""
 DRAFTS_1 = _write(
@@ -113,12 +132,14 @@ DRAFTS_1 = _write(
     contracts.DRAFTS_1,
     f"{CODING}.reconciler:CodingMemoryReconciler._llm_decide",
     V1,
+    prompt_tokens=716,
 )
 SUPERSEDES = _write(
     "fact-reconcile",
     contracts.SUPERSEDES,
     f"{CODING}.fact_reconciler:WorkingFactReconciler._llm_decide",
     V2,
+    prompt_tokens=954,
 )
 """If it fails, the fact is stored, and takes no other's place."""
 CHAIN = _write(
@@ -126,11 +147,14 @@ CHAIN = _write(
     contracts.SUMMARY,
     f"{CODING}.fact_reconciler:WorkingFactReconciler._summarize_chain",
     V2,
+    prompt_tokens=865,
 )
 
 # -- System 2 ------------------------------------------------------------------------------------
 
-SYSTEM2 = _write("system2", contracts.THOUGHTS, f"{PIPELINES}.system2_agent:run_system2_agent")
+SYSTEM2 = _write(
+    "system2", contracts.THOUGHTS, f"{PIPELINES}.system2_agent:run_system2_agent", prompt_tokens=1804
+)
 """Of `evolve()`, `digest()` before 2.0. If it fails, the facts are asked about again next time."""
 PROMOTION = _write(
     "profile-promotion",

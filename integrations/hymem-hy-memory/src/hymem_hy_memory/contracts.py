@@ -26,7 +26,7 @@ from hymem.contract import (
     shape_of,
     to_json,
 )
-from hymem.decode import JSON, Decoded, decode
+from hymem.decode import JSON, Decoded, decode, salvage, without_thoughts
 from hymem.records import Field, Object, folded
 
 
@@ -136,13 +136,16 @@ def _extracted(reply: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
     found: dict[str, list[Object]] = {"memory": [], "intentions": []}
     kept = dropped = 0
     for name in (*_LISTS, "intentions"):
-        parsed = checked_items({name: value.get(name) or []}, (name,), _memory)
-        if isinstance(parsed, Violation):
-            return parsed
         into = "intentions" if name == "intentions" and NO_INTENTIONS not in facts.offered else "memory"
-        new = [each for each in parsed.value if each not in found[into]]
-        found[into] += new
-        kept, dropped = kept + len(new), dropped + parsed.dropped
+        for each in _listed(value.get(name)):
+            item = _memory(each)
+            if item is None:
+                dropped += 1
+                continue
+            memory = each if item is AS_IT_IS else item.value
+            if memory not in found[into]:
+                found[into].append(memory)
+                kept += 1
     made["memory"] = found["memory"]
     if found["intentions"] or "intentions" in value:
         made["intentions"] = found["intentions"]
@@ -151,21 +154,43 @@ def _extracted(reply: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
         dropped += 1
     made["basic_info"] = basic if isinstance(basic, dict) else {}
     kept += sum(1 for each in made["basic_info"].values() if each not in (None, "", "null", "none"))
+    kept += len(value["profile"]) if isinstance(value.get("profile"), dict) else 0  # of older prompts
+    if dropped and not kept:
+        return Violation("memory[0]", "a memory with a text", "none")
     if "basic_info" not in value and not made["basic_info"]:
         del made["basic_info"]
     return Parsed(made, kept, dropped, made != reply)
 
 
 def _is_extraction(value: JSON) -> bool:
-    return isinstance(value, dict) and any(name in value for name in (*_LISTS, "intentions", "basic_info"))
+    known = (*_LISTS, "intentions", "basic_info", "profile")
+    return isinstance(value, dict) and any(name in value for name in known)
+
+
+_NO_WORDS = ("", "none", "null", "n/a", "nothing", "无", "没有")
+
+
+def _listed(value: JSON) -> list[JSON]:
+    """A list; a single item in its place; nothing for a word that says so."""
+    if isinstance(value, list):
+        return value
+    return [] if value in (None, {}) or (isinstance(value, str) and folded(value) in _NO_WORDS) else [value]
 
 
 class _InParts(Contract[Any]):
-    """Of a reply that is cut behind the list that was looked for, some part is missing."""
+    """Of a broken reply, all that can be mended; where that cannot be, the list that is whole. What else
+    there was is missing then."""
 
     def salvage(self, reply: RawReply, facts: CallFacts) -> Reading[Any] | Violation:
+        if not reply.cut:
+            for found in (salvage(reply.text), decode(reply.text.rstrip("` \n") + "}")):
+                mended = self._read_json(found, reply, facts)
+                if isinstance(mended, Reading):
+                    return mended
         reading = super().salvage(reply, facts)
-        if isinstance(reading, Reading) and reply.cut:
+        if isinstance(reading, Reading):
+            if not reading.kept:
+                return Violation("$", "a reply that is not broken", "one of which nothing can be had")
             reading.dropped = max(reading.dropped, 1)
         return reading
 
@@ -203,7 +228,7 @@ EXTRACT: Contract[Any] = _InParts(
 _OP = Field("op", others=("action", "operation", "event"))
 _NEW = Field("content", others=("text", "memory", "new_content"))
 _ID = Field("memory_id", others=("id", "target_id", "node_id"))
-_NOTHING = ("none", "noop", "no_op", "skip", "keep")
+_NOTHING = ("none", "noop", "no_op", "skip")
 
 
 def _ids(operation: Object) -> list[str]:
@@ -261,7 +286,9 @@ def _flat(found: Iterable[JSON]) -> list[JSON]:
     return flat
 
 
-def _reconciled(value: JSON, facts: CallFacts) -> Parsed[list[Object]] | Violation:
+def _reconciled(reply: JSON, facts: CallFacts) -> Parsed[list[Object]] | Violation:
+    """A reply with an operation of which nothing can be had is refused: all that is new is added then."""
+    value = reply
     keys = ("ops", "operations", "memory", "memories")
     alone = isinstance(value, dict) and _OP.of(value) is not None and not any(key in value for key in keys)
     found = items_of([value] if alone else value, keys)
@@ -269,26 +296,54 @@ def _reconciled(value: JSON, facts: CallFacts) -> Parsed[list[Object]] | Violati
         return found
     if isinstance(value, dict) and not alone and any(isinstance(value.get(key), str) for key in keys):
         return Violation("ops", "a list", "a string")
-    operations = _flat(found[0])
-    meant = [each for each in operations if not (isinstance(each, dict) and folded(_OP.of(each)) in _NOTHING)]
     taken: set[str] = set()
-    parsed = checked_items(meant, ("$",), lambda each: _operation(each, facts, taken))
-    if isinstance(parsed, Violation):
-        return parsed
-    parsed.changed = parsed.value != value
-    return parsed
+    made: list[Item[Object]] = []
+    dropped = 0
+    for each in _flat(found[0]):
+        if isinstance(each, dict) and _is_no_operation(each, facts):
+            continue
+        item = _operation(each, facts, taken)
+        if item is not None:
+            made.append(item)
+        elif isinstance(each, dict) and folded(_OP.of(each)) == "delete":
+            dropped += 1
+        else:  # a memory may be behind it
+            return Violation("ops[0].content", "a text", shape_of(each))
+    operations = [item.value for item in made]
+    overwrites = any(item.overwrites for item in made)
+    return Parsed(operations, len(made), dropped, operations != reply, overwrites)
+
+
+def _is_no_operation(operation: Object, facts: CallFacts) -> bool:
+    """Whether it says that there is nothing to do. To keep what is not there yet is an addition."""
+    word = folded(_OP.of(operation))
+    kept = any(each in facts.offered for each in _ids(operation)) or _NEW.of(operation) is None
+    return word in _NOTHING or (word == "keep" and kept)
 
 
 _OPERATION = _object(
     {
         "op": {"type": "string", "enum": ["ADD", "UPDATE", "SUPERSEDE"]},
         "memory_id": _text(80),
+        "memory_ids": _array(_text(80), 8),
         "content": _text(),
         "supersede_reason": _text(400),
         "owner": _OWNER,
         "tags": _TAGS,
+        "related": _array(
+            _object(
+                {
+                    "memory_id": _text(80),
+                    "relation": {
+                        "type": "string",
+                        "enum": ["causes", "elaborates", "contrasts", "same_series"],
+                    },
+                }
+            ),
+            8,
+        ),
     },
-    *("memory_id", "supersede_reason"),
+    *("memory_id", "memory_ids", "supersede_reason", "related"),
 )
 RECONCILE = _whole("reconcile", _reconciled, list_schema("ops", _OPERATION), *("ops", "operations"))
 """`[{"op": "ADD" | "UPDATE" | "SUPERSEDE", "memory_id"?, "memory_ids"?, "content", ...}]`. There is no reply
@@ -372,14 +427,14 @@ def _worked(reply: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
         return Violation("$", "an object", shape_of(value))
     if not _is_work(value):
         return Violation("$", "the key 'experiences'", f"{len(value)} other keys")
-    listed = [each for name in ("experiences", "memories") for each in _as_list(value.get(name))]
+    listed = [each for name in ("experiences", "memories") for each in _listed(value.get(name))]
     told = [each for each in listed if isinstance(each, str)]
     found = checked_items(
         {"experiences": [each for each in listed if not isinstance(each, str)]}, ("experiences",), _experience
     )
     if isinstance(found, Violation):
         return found
-    given = [*_as_list(value.get("fact")), *_as_list(value.get("facts")), *told]
+    given = [*_listed(value.get("fact")), *_listed(value.get("facts")), *told]
     statements = [each for each in map(_statement, given) if each is not None]
     if given and not statements and not found.value:
         return Violation("fact.statement", "a text", shape_of(given[0]))
@@ -468,20 +523,47 @@ WORK_1 = _contract(
 _SCENE = Field("scene", ("chat", "working", "coding"), others=("label", "category"))
 
 
+_YES, _NO = ("1", "true", "yes", "y"), ("0", "false", "no", "n")
+
+
 def _scene(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
-    scene = _SCENE.of(value if isinstance(value, dict) else {"scene": value})
+    """One of three words, or whether there is any work in it."""
+    given = value if isinstance(value, dict) else {"scene": value}
+    word = next(
+        (given[name] for name in ("scene", *_SCENE.others, "is_coding") if given.get(name) is not None), ""
+    )
+    text = str(word).strip(" \t\n\"'`.,。\uff0c").casefold()
+    scene = "working" if text in _YES else "chat" if text in _NO else _SCENE.of({"scene": text})
     if scene is None:
-        return Violation("scene", "chat, working or coding", shape_of(value))
+        return Violation("scene", "chat, working or coding", shape_of(word))
     made = {**(value if isinstance(value, dict) else {}), "scene": scene}
     return Parsed(made, 1, changed=made != value)
 
 
-SCENE = _contract(
-    "scene",
-    _scene,
-    _object({"scene": {"type": "string", "enum": ["chat", "working", "coding"]}, "reason": _text(200)}),
-    "scene",
-    unchanged={"scene": "chat"},
+class _Label(Contract[Any]):
+    """The word alone is taken, too, in the first line of a reply."""
+
+    def read(self, reply: RawReply, facts: CallFacts) -> Reading[Any] | Violation:
+        reading = super().read(reply, facts)
+        if isinstance(reading, Reading):
+            return reading
+        lines = [line for line in without_thoughts(reply.text)[0].splitlines() if line.strip("` \t")]
+        parsed = _scene(lines[0], facts) if lines else reading
+        if isinstance(parsed, Violation):
+            return reading
+        return Reading(parsed.value, _dumps(parsed.value), 1, 0, frozenset({"normalised"}))
+
+
+SCENE: Contract[Any] = _Label(
+    name="hy_memory_scene",
+    schema=_object(
+        {"scene": {"type": "string", "enum": ["chat", "working", "coding"]}, "reason": _text(200)}
+    ),
+    keys=("scene", "is_coding"),
+    check=_scene,
+    render=_dumps,
+    as_sent=_has_no_fence,
+    unchanged=lambda facts: _dumps({"scene": "chat"}),
 )
 """`{"scene": "chat" | "working" | "coding", "reason"}`: which store a conversation with tools belongs to."""
 
@@ -518,8 +600,9 @@ def offered_to_drafts(candidates: Sequence[Sequence[Any]], *names: str) -> CallF
 
 def _draft_of(operation: Object, target: str | None, facts: CallFacts) -> int | None:
     """Which draft an operation is about; where it does not say, the only one its target was offered to."""
-    at: int | None = Field("draft_idx", "whole", others=("draft", "index")).of(operation)
-    if at is not None or target is None:
+    number = Field("draft_idx", "whole", others=("draft", "index"))
+    if target is None or any(operation.get(name) is not None for name in (number.name, *number.others)):
+        at: int | None = number.of(operation)
         return at
     fits = [each for each in facts.offered if each and each.partition(" ")[2] == target]
     return int(fits[0].partition(" ")[0]) if len(fits) == 1 else None
@@ -592,6 +675,7 @@ DRAFTS_1 = _draft_contract("drafts_1", "target_memory_id")
 
 def _superseding(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
     """Which facts a new one takes the place of. It is stored in any case."""
+    lost = 0
 
     def item(each: JSON) -> Item[Object] | None:
         if not isinstance(each, dict):
@@ -602,6 +686,8 @@ def _superseding(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
         if at is None:
             return None
         kept = [one for one in named if not facts.offered or f"{at} {one}" in facts.offered]
+        nonlocal lost
+        lost += len(_as_list(given)) - len(kept)
         made = {**each, "draft_idx": at, "supersedes": kept}
         return Item(made, changed=made != each, overwrites=bool(kept), writes=bool(kept))
 
@@ -609,7 +695,7 @@ def _superseding(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
     if isinstance(parsed, Violation):
         return parsed
     made = {"ops": parsed.value}
-    return Parsed(made, parsed.kept, parsed.dropped, made != value, parsed.overwrites)
+    return Parsed(made, parsed.kept, parsed.dropped + lost, made != value, parsed.overwrites)
 
 
 SUPERSEDES = _contract(
@@ -662,7 +748,8 @@ def _boundaries(reply: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
     if given and not cuts and not isinstance(given, (int, list)):
         return Violation("boundaries", "a list of numbers", shape_of(given))
     said = Field("event_count", "whole").of(value)
-    named = len(given) + 1 if isinstance(given, list) else len(cuts) + 1
+    whole = [Field("at", "whole").of({"at": each}) for each in (given if isinstance(given, list) else cuts)]
+    named = sum(each is not None for each in whole) + 1
     if said is not None and said not in (len(cuts) + 1, named):
         return Violation(
             "event_count", f"{len(cuts) + 1}, one more than there are boundaries", "another number"
@@ -832,7 +919,7 @@ def _thought(value: JSON, facts: CallFacts) -> Object | Violation | None:
         ends = [_known(SCHEMA, value.get(name), facts) for name in ("source_id", "target_id")]
         return None if None in ends else {**value, "op": word, "source_id": ends[0], "target_id": ends[1]}
     if word == "skip_fact":
-        fact = _known(FACT, value.get("node_id"), facts)
+        fact = _known(FACT, Field("node_id", others=("fact_id", "id")).of(value), facts)
         return None if fact is None else {**value, "op": word, "node_id": fact}
     return None if word in _NOTHING else Violation("[0].op", "an operation that there is", "another")
 
@@ -858,7 +945,10 @@ def _thoughts(value: JSON, facts: CallFacts) -> Parsed[list[Object]] | Violation
         for each in (*made.get("evidence_list", ()), made.get("node_id") if made["op"] == "skip_fact" else "")
     }
     left = sum(1 for each in facts.offered if each.startswith(COVER) and each[len(COVER) :] not in covered)
-    if operations and left:
+    meant = [each for each in found[0] if folded(_OP.of(each)) not in _NOTHING]
+    if meant and not operations:
+        return Violation("[0]", "an operation on what was offered", "others")
+    if meant and left:
         return Violation("$", "a decision on each of the facts", f"none on {left} of them")
     writes = sum(made["op"] != "skip_fact" for made in operations)
     revises = any(made["op"] == "revise_schema" for made in operations)
@@ -885,10 +975,11 @@ THOUGHTS = _whole(
                 "retrieval_text": _text(),
                 "evidence_list": _EVIDENCE,
                 "tags": _TAGS,
+                "confidence": {"type": "number"},
                 "reason": _text(400),
             },
             *("node_id", "source_id", "target_id", "schema_kind", "content", "retrieval_text"),
-            *("evidence_list", "tags", "reason"),
+            *("evidence_list", "tags", "confidence", "reason"),
         ),
     ),
     *("operations", "ops"),
@@ -921,6 +1012,8 @@ def _promoted(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
     (selected, lost), (demoted, lost_too) = (
         _chosen(value.get(name), facts) for name in ("selected", "demote")
     )
+    if lost + lost_too and not selected and not demoted:
+        return Violation("selected[0].node_id", "a fact that was offered", "another")
     made = {**value, "selected": selected, "demote": demoted}
     return Parsed(made, len(selected) + len(demoted), lost + lost_too, made != value)
 
@@ -940,6 +1033,8 @@ def _retired(reply: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
         return Violation("$", "the key 'retire_schema_ids'", shape_of(value))
     found, lost = _chosen(value["retire_schema_ids"], facts)
     ids = [each["node_id"] for each in found]
+    if lost and not ids:
+        return Violation("retire_schema_ids[0]", "a schema that was offered", "another")
     reasons = value.get("reason_by_id")
     told = {name: str(each) for name, each in reasons.items()} if isinstance(reasons, dict) else {}
     made = {**value, "retire_schema_ids": ids, "reason_by_id": told}
@@ -1016,6 +1111,8 @@ def _sorted_out(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
     kept = sum(len(numbers) for numbers, _ in found.values())
     lost = sum(lost for _, lost in found.values())
     lost += sum(len(_as_list(each)) for name, each in domains.items() if name not in DOMAINS)
+    if lost and not kept:
+        return Violation("domains", "numbers that were shown", "others")
     return Parsed(made, kept, lost, made != value)
 
 
@@ -1069,6 +1166,8 @@ def _removed(reply: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
         return Violation("$", "the key 'remove'", shape_of(value))
     last = int(facts.offered[MESSAGES]) if MESSAGES in facts.offered else None
     numbers, lost = _numbers(value["remove"], 1, last)
+    if lost and not numbers:
+        return Violation("remove[0]", "a number that was shown", "another")
     made = {**value, "remove": numbers}
     return Parsed(made, len(numbers), lost, made != reply, bool(numbers))
 

@@ -25,7 +25,7 @@ from hymem.writer import Writer
 
 from . import contracts
 from .call_sites import CALL_SITES, FACTS_OF, LOST, RECONCILE, stage
-from .seams import ATTACHED, FRAMEWORK, INTEGRATION
+from .seams import ATTACHED, FRAMEWORK, INTEGRATION, SECTIONS, sections_count
 
 _ITS = "hy_memory."
 _THROUGH = ("chat", "_call")
@@ -73,7 +73,7 @@ def routing(switch: Switch, asked: str) -> Callable[[Any], Any]:
             local = frame.f_locals
             site = stage(site, local)
             call: WriteCall[Any] = WriteCall(
-                messages=[each for each in messages if each.get("content") or each.get("role") != "system"],
+                messages=messages,
                 contract=site.contract,  # type: ignore[arg-type]  # every write has one
                 site=site.id,
                 facts=_facts(site, local),
@@ -95,7 +95,8 @@ def _in_charge(provider: Any) -> Writer | None:
         attached = ATTACHED.get(target)
         if attached is not None and attached[1].on:
             return attached[0]
-    return INTEGRATION.writer
+    named = SECTIONS.get(provider.config)
+    return named[0] if named is not None and sections_count() else INTEGRATION.writer
 
 
 def _facts(site: CallSite, local: Mapping[str, Any]) -> CallFacts:

@@ -59,6 +59,8 @@ WATCHED = (
 
 ATTACHED = Attached()
 """Configurations whose clients' writes go to a writer of their own, and providers whose do."""
+SECTIONS = Attached()
+"""Configurations that name a writer themselves. They count while `register()` or `enable()` is in force."""
 
 
 # -- for any kind of routing ---------------------------------------------------------------------
@@ -114,18 +116,23 @@ def _refuse_what_cannot_be() -> None:
         )
 
 
+def sections_count() -> bool:
+    handles = (INTEGRATION._registered, INTEGRATION._enabled)
+    return any(handle is not None and handle.active for handle in handles)
+
+
 def _with_a_section(switch: Switch) -> Callable[[Any], Any]:
     def wrap(original: Any) -> Any:
         @functools.wraps(original)
         def from_dict(cls: Any, config_dict: Any, *args: Any, **kwargs: Any) -> Any:
             made = original(cls, config_dict, *args, **kwargs)
             given = config_dict.get(SECTION) if isinstance(config_dict, Mapping) else None
-            if switch.on and given is not None:
+            if switch.on and sections_count() and given is not None:
                 where = f"section {SECTION!r} of the configuration"
                 if not isinstance(given, Mapping):
                     raise SettingsError(f"the {where} has to be a table")
                 writer = Writer(INTEGRATION.settings(given, where=where), framework=FRAMEWORK.id)
-                ATTACHED.add(made, writer, switch)
+                SECTIONS.add(made, writer, Switch(on=True))
                 INTEGRATION.say_what_skip_cannot(writer.settings)
             return made
 
