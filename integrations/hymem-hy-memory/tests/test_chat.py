@@ -112,6 +112,17 @@ def test_an_extraction_that_fails_is_an_error(client, hymem_writer, hymem_main, 
     assert bank.facts(client) == [OSLO]
 
 
+@pytest.mark.parametrize("on_failure", ["skip", "fallback"])
+def test_what_else_can_become_of_a_failure(tmp_path, hymem_writer, hymem_main, on_failure):
+    hymem_hy_memory.enable(base_url=hymem_writer.base_url, on_failure=on_failure)
+    client = bank.client(bank.configuration(hymem_main, tmp_path))
+    hymem_writer.reply(None, "Sure.")
+    hymem_main.reply(None, extracted(OSLO))
+    assert say(client, "I live in Oslo.")["success"] is True
+    assert bank.facts(client) == ([OSLO] if on_failure == "fallback" else [])
+    assert len(hymem_main.chats) == (on_failure == "fallback")
+
+
 def test_a_failure_of_another_kind_is_an_error_too(client, hymem_writer, hymem_main, monkeypatch):
     """1.2.21 says `success: True` with error 502 of a fact that could not be embedded, say."""
     embed = hymem_main._embed
