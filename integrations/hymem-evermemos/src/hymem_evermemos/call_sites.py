@@ -132,7 +132,7 @@ CATEGORY = _write("category", contracts.CATEGORY, f"{KNOWLEDGE}._classify:aclass
 REFINEMENTS = (SUMMARY, MERGES, SPLITS, ASSIGNMENTS, CATEGORY)
 """Passes over a document whose topics are had. A bad reply leaves those as they are, as upstream."""
 
-UNKNOWN = CallSite("evermemos.unknown", "write", (), contract=FREE_TEXT, after_failure="unchanged")
+UNKNOWN = _write("unknown", FREE_TEXT, "hymem_evermemos.models:HyMemoryLLM.chat")
 """A `HyMemoryLLM` that is asked by code which is none of these."""
 
 # -- what is no write ----------------------------------------------------------------------------

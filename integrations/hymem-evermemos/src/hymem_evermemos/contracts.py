@@ -86,9 +86,8 @@ def _object(
 ) -> Contract[Object]:
     """One object with these fields. Of a flat one no others are kept: there may be an object in them."""
 
-    def check(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
-        if isinstance(value, list) and len(value) == 1:
-            value = value[0]
+    def check(reply: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
+        value = reply[0] if isinstance(reply, list) and len(reply) == 1 else reply
         if not isinstance(value, dict):
             return Violation("$", "an object", shape_of(value))
         item = record.item(value)
@@ -98,7 +97,7 @@ def _object(
         made = value if item is AS_IT_IS else item.value
         if flat:
             made = {each.name: made[each.name] for each in record.fields}
-        changed = item.changed or made != value
+        changed = item.changed or made != reply
         return Parsed(made, int(writes(made)), changed=changed, overwrites=overwrites)
 
     required = keys or tuple(each.name for each in record.fields if each.default is None)
@@ -144,10 +143,11 @@ def _listed(key: str, keys: Sequence[str], item: Callable[[JSON], Item[Any] | No
 _REASON = Field("reasoning", default="", others=("reason",), may_be_empty=True)
 
 
-def _boundaries(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
+def _boundaries(reply: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
     """Numbers of messages. A model that says only whether to wait has found none."""
-    if isinstance(value, list) and all(isinstance(each, (int, str)) for each in value):
-        value = {"boundaries": value}
+    value = reply
+    if isinstance(reply, list) and all(isinstance(each, (int, str)) for each in reply):
+        value = {"boundaries": reply}
     if not isinstance(value, dict):
         return Violation("$", "an object", shape_of(value))
     wait = Field("should_wait", "flag").of(value)
@@ -161,7 +161,7 @@ def _boundaries(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
     if given and not kept:
         return Violation("boundaries[0]", "a number", shape_of(given[0]))
     made = {"reasoning": _REASON.of(value), "boundaries": kept, "should_wait": bool(wait)}
-    changed = made != value or [type(each) for each in given] != [int] * len(kept)
+    changed = made != reply or [type(each) for each in given] != [int] * len(kept)
     return Parsed(made, len(kept), len(given) - len(kept), changed)
 
 
@@ -343,9 +343,8 @@ def _profile(*, whole: bool) -> Check:
     """Both lists. `whole`: they take the place of a profile, so that one that is missing or empty would
     delete what is there."""
 
-    def check(value: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
-        if isinstance(value, list) and len(value) == 1:
-            value = value[0]
+    def check(reply: JSON, facts: CallFacts) -> Parsed[Object] | Violation:
+        value = reply[0] if isinstance(reply, list) and len(reply) == 1 else reply
         if not isinstance(value, dict):
             return Violation("$", "an object", shape_of(value))
         if not any(key in value for key in (EXPLICIT, IMPLICIT)):
@@ -362,7 +361,7 @@ def _profile(*, whole: bool) -> Check:
             kept, dropped = kept + parsed.kept, dropped + parsed.dropped
         if whole and (not kept or dropped):
             return Violation("$", "a whole profile", "one with nothing in it, or with entries of no use")
-        return Parsed(made, kept, dropped, made != value, overwrites=whole)
+        return Parsed(made, kept, dropped, made != reply, overwrites=whole)
 
     return check
 

@@ -186,13 +186,9 @@ SUPPLEMENT = _write(
     f"{PIPELINES}.specific_supplement:_run_specific_supplement_generation_unlocked",
     V2,
 )
-SUPPLEMENT_CLAUSES = CallSite(
-    "hy-memory.supplement-clauses", "write", (), V2, contracts.CLAUSES, after_failure="unchanged"
-)
-SUPPLEMENT_FORGET = CallSite(
-    "hy-memory.supplement-forget", "write", (), V2, contracts.REMOVED, after_failure="unchanged"
-)
-"""Both are asked by the function of the first, one after the other."""
+SUPPLEMENT_CLAUSES = _write("supplement-clauses", contracts.CLAUSES, "hymem_hy_memory.call_sites:stage", V2)
+SUPPLEMENT_FORGET = _write("supplement-forget", contracts.REMOVED, "hymem_hy_memory.call_sites:stage", V2)
+"""Both are asked by the function of the first, one after the other, and told by `stage`."""
 
 # -- what is no write ----------------------------------------------------------------------------
 

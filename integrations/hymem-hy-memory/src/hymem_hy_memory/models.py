@@ -24,7 +24,15 @@ from hymem.plan import NO_FACTS, Reply, WriteCall
 from hymem.writer import Writer
 
 from . import contracts
-from .call_sites import CALL_SITES, FACTS_OF, LOST, RECONCILE, stage
+from .call_sites import (
+    CALL_SITES,
+    FACTS_OF,
+    LOST,
+    RECONCILE,
+    SUPPLEMENT_CLAUSES,
+    SUPPLEMENT_FORGET,
+    stage,
+)
 from .seams import ATTACHED, FRAMEWORK, INTEGRATION, SECTIONS, sections_count
 
 _ITS = "hy_memory."
@@ -32,7 +40,8 @@ _THROUGH = ("chat", "_call")
 """`LLMProvider.chat`, which asks by `complete`, and what the sweeper asks by."""
 _FRAMES = 40
 _VERSION = FRAMEWORK.version() or Version(str(FRAMEWORK.newest))
-CALLERS = Callers([site for site in CALL_SITES if site.is_in(_VERSION)], _THROUGH)
+_STAGES = (SUPPLEMENT_CLAUSES, SUPPLEMENT_FORGET)
+CALLERS = Callers([site for site in CALL_SITES if site.is_in(_VERSION) and site not in _STAGES], _THROUGH)
 _KEEPS_WHAT_IS_NEW = Version("2") <= _VERSION
 """Whether the SDK itself adds all that is new where a reconciliation fails."""
 

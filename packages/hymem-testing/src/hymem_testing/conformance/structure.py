@@ -46,6 +46,7 @@ class Structure:
         sites = self._module.CALL_SITES
         assert len({site.id for site in sites}) == len(sites)
         for site in sites:
+            assert site.where, f"{site.id} is asked nowhere"
             assert site.id.startswith(self._switches.framework.id + ".")
             assert (site.contract is not None) == (site.side == "write")
             assert site.side == "read" or site.after_failure
