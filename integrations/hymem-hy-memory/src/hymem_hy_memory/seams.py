@@ -72,7 +72,7 @@ def base(switch: Switch) -> list[Patch]:
     from .models import routing
 
     client = importlib.import_module(CLIENT).HyMemoryClient
-    is_2 = not hasattr(client, "async_digest")
+    is_2 = hasattr(client, "async_evolve")
     made = [
         *(
             Patch(Attribute(provider, name), routing(switch, asked))
