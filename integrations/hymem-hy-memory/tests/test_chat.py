@@ -195,10 +195,10 @@ def test_a_section_that_is_wrong(tmp_path, hymem_main):
         bank.client({**configuration, "hy_memory": "http://127.0.0.1:8100/v1"})
 
 
-def test_a_section_counts_while_it_is_registered(tmp_path, hymem_writer, hymem_main):
+def test_a_section_counts_while_it_is_registered(tmp_path, hymem_writer, hymem_main, request):
     """Whatever else is attached, and again when it is registered anew."""
     attached = bank.client(bank.configuration(hymem_main, tmp_path / "attached"))
-    hymem_hy_memory.attach(attached, base_url=hymem_writer.base_url)
+    request.addfinalizer(hymem_hy_memory.attach(attached, base_url=hymem_writer.base_url).disable)
     handle = hymem_hy_memory.register()
     client = bank.client(
         {**bank.configuration(hymem_main, tmp_path), "hy_memory": {"base_url": hymem_writer.base_url}}
