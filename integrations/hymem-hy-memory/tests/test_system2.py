@@ -54,9 +54,14 @@ def schema(body, **more):
 
 
 def schemas(client):
+    """2.0.4 lists those that are retired, too."""
     nodes = client.list_memories(user_id="ann")["graph"]
     nodes = nodes.get("nodes") or nodes.get("memories") if isinstance(nodes, dict) else nodes
-    return [each["content"] for each in nodes or [] if each["layer"].lower() == "l6_schema"]
+    return [
+        each["content"]
+        for each in nodes or []
+        if each["layer"].lower() == "l6_schema" and bank.is_active(each)
+    ]
 
 
 def test_a_schema_is_made_of_facts(opened, hymem_writer, hymem_main, events):
