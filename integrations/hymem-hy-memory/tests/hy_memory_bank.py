@@ -22,6 +22,8 @@ sys.modules["tiktoken"] = None
 os.environ.setdefault("MEMORY_DATA_DIR", tempfile.mkdtemp(prefix="hy-memory-"))
 os.environ.setdefault("MEMORY_LOG_LEVEL", "ERROR")
 os.environ["ANONYMIZED_TELEMETRY"] = "False"
+# From 2.0 on a trace is written in the background; SQLite crashes where the client is closed meanwhile.
+os.environ["MEMORY_PIPELINE_TRACE_ENABLED"] = "false"
 
 _opened = weakref.WeakSet()
 
