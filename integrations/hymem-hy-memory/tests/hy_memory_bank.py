@@ -83,11 +83,6 @@ def is_active(memory):
 
 # -- what a model says -------------------------------------------------------------------------------
 
-WORDS = {
-    "extract": ("You are a Memory Extractor", "记忆提取"),
-    "reconcile": ("You are a memory management system", "记忆管理"),
-}
-
 
 def extracted(*facts, **more):
     items = [{"content": fact, "tags": ["home"], "owner": "user"} for fact in facts]
